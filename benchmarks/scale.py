@@ -21,7 +21,6 @@ import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -210,10 +209,10 @@ def real_workers(directory: Path, ways: Sequence[str], images: int, rounds: int)
             ev = rc.open_run(out)
             arrays = {name: np.asarray(of) for name, of in ev.dataset.items() if of.dtype.kind != "O"}
             digests.add(digest({str(name): of for name, of in arrays.items()}))
-            log = [line.split() for line in (out / "log.txt").read_text().splitlines()]
+            finished = sorted(path.stat().st_mtime for path in out.glob("cells/*.h5"))
             rows.append({"way": way, "turn": turn, "seconds": wall, "cpu": cpu, "load": loaded, "images": images})
             rows[-1]["groups"] = len(ev.costs)
-            rows[-1]["attacks_seconds"] = _between(log[0], log[-1])
+            rows[-1]["attacks_seconds"] = finished[-1] - finished[0]
             rows[-1]["work_seconds"] = float(ev.costs["seconds"].sum())
     if len(digests) > 1:  # what was measured is kept all the same
         print("the results of all ways should be the same bit for bit, and are not", file=sys.stderr)
@@ -224,12 +223,6 @@ def of_children() -> float:
     """Return the processor time of all processes that this one has waited for, and of those they have waited for."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
-
-
-def _between(first: list[str], last: list[str]) -> float:
-    """Return the seconds between two lines of a log."""
-    began, ended = (datetime.fromisoformat(" ".join(line[:2]).rstrip(":")) for line in (first, last))
-    return (ended - began).total_seconds()
 
 
 PARTS = ("cells", "workers", "isolation")

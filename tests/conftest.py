@@ -155,7 +155,7 @@ def files(directory: Path) -> dict[str, str]:
 
 def answers(directory: Path) -> dict[str, str]:
     """Every file of a run with its SHA-256, but for the logs, which are about the machine."""
-    return {name: sha for name, sha in files(directory).items() if name not in ("costs.jsonl", "log.txt")}
+    return {name: sha for name, sha in files(directory).items() if name != "costs.jsonl"}
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -146,7 +146,6 @@ def test_random_defences_averaged(what: str, tmp_path: Path) -> None:
     own = own_layout(images)
     for ordered in (own, own.contiguous(memory_format=torch.channels_last)):
         np.testing.assert_allclose(model(ordered), logits, atol=1e-5)
-    assert all(asked._together == {False: True} for asked in model._model._passes)  # by torch.vmap
     classifier = Classifier(model, batch_size=3)
     np.testing.assert_allclose(classifier.logits(images[::-1].copy())[::-1], logits, atol=1e-5)
     assert classifier.compile(images) is classifier
@@ -167,23 +166,16 @@ def test_gradients_do_not_depend_on_the_batch(kind: type[Recorded]) -> None:
         np.testing.assert_allclose(gradient_of(defence, 4), alone, atol=1e-6)
 
 
-@pytest.mark.parametrize("of", ["probabilities", "logits"])
-def test_the_gradient_is_that_of_the_same_passes(of: Any) -> None:
+def test_the_gradient_is_that_of_the_same_passes() -> None:
     images, v = drawn(2), np.random.default_rng(1).normal(size=(2, CLASSES)).astype(np.float32)
     wrapped = rc.wrap(Noise().double().eval(), preprocessing={"mean": [0.5] * 3, "std": [0.3] * 3, "axis": -3})
-    classifier = Classifier(rc.averaged(wrapped, passes=5, of=of))
+    classifier = Classifier(rc.averaged(wrapped, passes=5))
     direction = np.random.default_rng(2).normal(size=images.shape).astype(np.float32)
     step = 1e-3
     rise = classifier.logits(images + step * direction) - classifier.logits(images - step * direction)
     slopes = (rise * v).sum(axis=1) / (2 * step)
     gradient = classifier.vjp(images, v)
     np.testing.assert_allclose((gradient * direction).sum(axis=(1, 2, 3)), slopes, rtol=2e-2, atol=1e-3)
-
-
-def test_logits_are_averaged_where_that_is_wanted() -> None:
-    defence, images = Noise(keeps=True).eval(), drawn(3)
-    logits = Classifier(rc.averaged(rc.wrap(defence, device="cpu"), passes=5, of="logits"), 1).logits(images)
-    np.testing.assert_allclose(logits, np.concatenate(defence.passes).reshape(3, 5, CLASSES).mean(axis=1), atol=1e-5)
 
 
 def test_draws_are_those_of_the_seed() -> None:
@@ -223,7 +215,7 @@ def test_fgsm_on_the_mean_is_stronger_than_on_one_pass() -> None:
 
     def fooled(passes: int) -> float:
         """Return how many images are on the other side of the expected margin, where the clean ones are not."""
-        model = rc.averaged(wrapped, passes=passes, of="logits")
+        model = rc.averaged(wrapped, passes=passes)
         attack = fb.attacks.LinfFastGradientAttack()
         _, perturbed, _ = attack(model, own_layout(images), torch.zeros(N, dtype=torch.int64), epsilons=0.1)
         assert ((images - 0.5).sum(axis=(1, 2, 3)) > 0).all()
@@ -251,7 +243,7 @@ def test_a_run_of_several_seeds(tmp_path: Path) -> None:
     labels = Classifier(rc.averaged(wrapped, passes=100)).predict(drawn())
     (suite := tmp_path / "suite.toml").write_text('[attacks.fgsm]\nattack = "FGSM"\nepsilons = 3')
     ev = rc.evaluate({"m": seeds}, drawn(), labels, suite=suite, batch_size=N, progress=False)
-    averaged = [{"passes": 2, "seed": seed, "of": "probabilities"} for seed in (2, 3)]
+    averaged = [{"passes": 2, "seed": seed} for seed in (2, 3)]
     assert [entry["info"] for entry in ev.manifest["models"]] == [
         {"note": "mine", "averaged": each} for each in averaged
     ]
@@ -278,7 +270,7 @@ def test_a_generator_of_its_own() -> None:
             return x + torch.randn(x.shape, generator=self.generator)
 
     model = rc.averaged(rc.wrap(Own().eval(), device="cpu"))
-    with pytest.raises(ModelError, match=r"generator of its own, which robustcmp\.averaged cannot seed\. Let it draw"):
+    with pytest.raises(ModelError, match=r"different logits.* let it draw from the global generator"):
         rc.evaluate({"m": model}, drawn(), np.zeros(N, np.int64), suite="smoke", progress=False)
 
 
@@ -293,7 +285,7 @@ def plain() -> Any:
         (lambda: rc.averaged(rc.averaged(plain())), "averaged already"),
         (lambda: rc.averaged(plain(), passes=0), "passes"),
         (lambda: rc.averaged(plain(), seed="a"), "seed"),
-        (lambda: rc.averaged(plain(), of="votes"), "one of logits, probabilities"),
+        (lambda: rc.averaged(rc.wrap_functions(logits=lambda x: x[:, 0, 0])), "average inside of what answers"),
         (lambda: rc.averaged(rc.load_model("lenet1", framework="torch", dataset="digits")), "one of the zoo"),
         (lambda: rc.deploy(rc.averaged(plain()), "onnxruntime"), "deploy a network that draws nothing"),
     ],
@@ -367,52 +359,6 @@ def test_robustbench(what: str, tmp_path: Path) -> None:
 
 
 # outside of torch -----------------------------------------------------------------------------------------------------
-
-
-def of_arrays(outputs: str, vjp: Any = None) -> Any:
-    """Return a model of NumPy functions that adds noise from NumPy's global generator, averaged."""
-    kernel = np.random.default_rng(3).normal(size=(16, CLASSES)) / 4
-
-    def answer(x: NDArray[np.float32]) -> NDArray[np.float64]:
-        noisy = x + 0.3 * np.random.normal(size=x.shape)  # noqa: NPY002
-        hidden: NDArray[np.float64] = np.tanh(noisy.reshape(len(x), -1)) @ kernel
-        if outputs == "probabilities":
-            hidden = np.exp(hidden) / np.exp(hidden).sum(axis=1, keepdims=True)
-        return hidden
-
-    def own_vjp(x: NDArray[np.float32], v: NDArray[np.float32]) -> NDArray[np.float64]:
-        flat = (x + 0.3 * np.random.normal(size=x.shape)).reshape(len(x), -1)  # noqa: NPY002
-        z = np.tanh(flat) @ kernel
-        if outputs == "probabilities":
-            p = np.exp(z) / np.exp(z).sum(axis=1, keepdims=True)
-            v = p * (v - (p * v).sum(axis=1, keepdims=True))
-        gradient: NDArray[np.float64] = ((v @ kernel.T) * (1 - np.tanh(flat) ** 2)).reshape(x.shape)
-        return gradient
-
-    return rc.wrap_functions(logits=answer, vjp=vjp or own_vjp, outputs=outputs)
-
-
-@pytest.mark.parametrize("of", ["probabilities", "logits"])
-@pytest.mark.parametrize("outputs", ["logits", "probabilities"])
-def test_functions_of_arrays_have_the_gradient_of_their_passes(outputs: str, of: Any) -> None:
-    images, v = np.random.default_rng(0).random((3, 4, 4, 1), np.float32), np.eye(3, dtype=np.float32)
-    classifier = Classifier(rc.averaged(of_arrays(outputs), passes=6, of=of))
-    by_differences = Classifier(rc.averaged(of_arrays(outputs, "finite-differences"), passes=6, of=of))
-    gradient = classifier.vjp(images, v)
-    assert np.abs(gradient).max() > 1e-2
-    np.testing.assert_allclose(by_differences.vjp(images, v), gradient, atol=5e-4)  # one-sided at the bounds
-
-
-@brought(
-    what="functions of NumPy arrays that draw from NumPy's global generator",
-    typed="rc.averaged(rc.wrap_functions(logits=…, vjp=…))",
-    got=MEAN,
-)
-def test_functions_of_arrays(tmp_path: Path) -> None:
-    images = np.random.default_rng(0).random((4, 4, 4, 1), np.float32)
-    with pytest.raises(ModelError, match=r"robustcmp\.averaged\(model\)"):
-        compared(of_arrays("logits"), images, tmp_path)
-    compared(rc.averaged(of_arrays("logits")), images, tmp_path)
 
 
 @brought(

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from typing import Any
 
 import foolbox as fb
@@ -20,9 +19,8 @@ import robustcmp as rc
 from robustcmp.attacks import FGSM, Attack, Boundary, SinglePixel
 from robustcmp.attacks.foolbox import FoolboxAttack
 from robustcmp.data.dataset import Dataset
-from robustcmp.errors import ModelError, UsageError
+from robustcmp.errors import ModelError
 from robustcmp.frameworks import Framework, TrainableFramework, get_framework
-from robustcmp.models.batches import check_batch_size
 from robustcmp.models.classifier import Classifier
 from robustcmp.models.model import Model
 
@@ -249,23 +247,6 @@ def test_a_model_that_keeps_features_is_asked_one_call_after_another(
     assert said in caplog.text
 
 
-def test_an_answer_to_the_images_of_another_call_has_no_gradient() -> None:
-    import torch
-
-    network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 3)).eval()
-    other = network(torch.ones(2, 1, 2, 2, requires_grad=True))
-
-    class Mixing(torch.nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return other
-
-    images, v = np.zeros((2, 2, 2, 1), np.float32), np.ones((2, 3), np.float32)
-    with pytest.raises(ModelError, match="came from those of another call"):
-        Classifier(rc.wrap(Mixing().eval(), device="cpu")).vjp(images, v)
-    constant = torch.nn.Sequential(torch.nn.Threshold(2, 0), network).eval()
-    assert not Classifier(rc.wrap(constant, device="cpu")).vjp(images, v).any()
-
-
 def test_a_program_of_tensorflow_that_is_not_safe_for_threads(
     digits: Dataset, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -434,44 +415,24 @@ def test_answers_and_gradients_are_asked_exactly(
     assert len(asked) == 2
 
 
-def test_torchs_tf32_is_off_until_the_last_thread_has_gone() -> None:
+@pytest.mark.parametrize("newer", [False, True])
+def test_torchs_tf32_is_off(newer: bool) -> None:
+    """In processes of their own, as torch does not forget which of its two APIs was used."""
     import torch
 
-    from robustcmp.frameworks.torch import _NoTF32
-
-    flags, switch = torch.backends.cudnn, _NoTF32()
-    before = flags.allow_tf32
-    try:
-        flags.allow_tf32 = True
-        first, second = ExitStack(), ExitStack()
-        first.enter_context(switch)
-        second.enter_context(switch)
-        first.close()
-        assert not flags.allow_tf32
-        second.close()
-        assert flags.allow_tf32
-    finally:
-        flags.allow_tf32 = before
-
-
-def test_torchs_tf32_is_off_for_callers_of_its_newer_switches() -> None:
-    """In a process of its own, as torch does not forget which of its two APIs was used."""
-    code = """
-import torch
-from robustcmp.frameworks.torch import _NoTF32
-switches = torch.backends.cudnn.conv, torch.backends.cuda.matmul
-for its in switches:
-    its.fp32_precision = "tf32"
-with _NoTF32():
-    print([its.fp32_precision for its in switches])
-print([its.fp32_precision for its in switches])
-"""
-    import torch
-
-    if not hasattr(torch.backends, "fp32_precision"):
+    if newer and not hasattr(torch.backends, "fp32_precision"):
         pytest.skip("this torch has none")
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == ["['ieee', 'ieee']", "['tf32', 'tf32']"]
+    backends = ["cudnn.conv", "cuda.matmul"] if newer else ["cudnn", "cuda.matmul"]
+    switches = [f"torch.backends.{backend}.{'fp32_precision' if newer else 'allow_tf32'}" for backend in backends]
+    lines = [
+        "import torch",
+        "from robustcmp.frameworks.torch import _switch_off_tf32",
+        *[f"{switch} = {'tf32' if newer else True!r}" for switch in switches],
+        "_switch_off_tf32()",
+        f"print({', '.join(switches)})",
+    ]
+    done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["ieee" if newer else "False"] * 2
 
 
 @pytest.mark.parametrize("n", [1, 5, 64, 512, 513, 1000, 10_000])
@@ -516,17 +477,6 @@ def test_a_slow_network_is_asked_little_beside_its_attacks(
     beside = slow.asked - len(x) - attacks
     assert beside == 276
     assert beside <= max(10 * 32, queries // 20)
-
-
-def test_a_batch_larger_than_the_memory_is_refused(digits: Dataset) -> None:
-    check_batch_size(1000, digits.images)
-    model, (x, y) = numpy_model(linear), (digits.images[:4], digits.labels[:4])
-    with pytest.raises(UsageError, match="batch_size should fit into memory"):
-        check_batch_size(10**12, x)
-    with pytest.raises(UsageError, match="batch_size should fit into memory"):
-        SinglePixel().attack(model, x, y, batch_size=10**12)
-    with pytest.raises(UsageError, match="batch_size should fit into memory"):
-        rc.predict(model, x, batch_size=10**12)
 
 
 @pytest.mark.parametrize("shape", [(), (2, 1, 1)])

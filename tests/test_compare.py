@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import signal
@@ -16,7 +15,7 @@ from typing import Any
 import foolbox as fb
 import numpy as np
 import pytest
-from conftest import answers, files
+from conftest import answers
 from numpy.typing import NDArray
 
 import robustcmp as rc
@@ -104,48 +103,6 @@ def test_cells_are_models_by_attacks_by_repeats_and_made_attack_by_attack_cheape
     assert len({cell.key for cell in saved}) == len(saved)
 
 
-def test_the_same_call_does_nothing_and_changes_no_byte(
-    compare: Callable[..., Evaluation], saved: list[Cell], tmp_path: Path
-) -> None:
-    first = compare(out=tmp_path / "run", seed=3)
-    before, times = files(tmp_path / "run"), [path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")]
-    saved.clear()
-    numbers = {"n": np.int64(8), "repeats": np.int64(3), "batch_size": np.int32(64), "seed": np.int64(3)}
-    second = compare(out=tmp_path / "run", **numbers)
-    assert saved == []
-    assert files(tmp_path / "run") == before
-    assert [path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")] == times
-    assert second.dataset.identical(first.dataset)
-
-
-@pytest.mark.slow
-def test_a_run_that_was_interrupted_goes_on(
-    compare: Callable[..., Evaluation], saved: list[Cell], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    compare(out=tmp_path / "whole")
-    total = len(saved)
-    save = Run.save
-
-    def interrupted(self: Run, cell: Cell, result: Any) -> None:
-        if len(saved) == stop:
-            raise KeyboardInterrupt
-        save(self, cell, result)
-
-    for stop in (0, 5, total - 1):
-        out = tmp_path / f"stopped-{stop}"
-        saved.clear()
-        with monkeypatch.context() as patch:
-            patch.setattr(Run, "save", interrupted)
-            with pytest.raises(KeyboardInterrupt):
-                compare(out=out)
-        assert len(saved) == stop
-        with pytest.raises(UsageError, match="was interrupted before its results were complete"):
-            rc.open_run(out)
-        compare(out=out)
-        assert len(saved) == total
-        assert answers(out) == answers(tmp_path / "whole")
-
-
 COMMAND = [
     *(sys.executable, "-m", "robustcmp.eval", "--model", "lenet1", "--dataset", "digits", "--framework", "torch"),
     *("--images", "8", "--repeats", "6", "--batch-size", "64"),
@@ -176,20 +133,6 @@ def test_a_run_that_was_killed_goes_on(suite: Path, tmp_path: Path) -> None:
     assert answers(killed / "run") == answers(tmp_path / "whole" / "run")
 
 
-@pytest.mark.slow
-def test_another_question_adds_cells(compare: Callable[..., Evaluation], saved: list[Cell], tmp_path: Path) -> None:
-    compare(out=tmp_path / "run", repeats=2)
-    saved.clear()
-    more = compare(out=tmp_path / "run", repeats=3)
-    assert {cell.repeat for cell in saved} == {2}
-    assert more.dataset.identical(compare().dataset)
-    saved.clear()
-    fewer = compare(out=tmp_path / "run", repeats=1)
-    assert saved == []
-    assert fewer.dataset.sizes["repeat"] == 1
-    assert rc.open_run(tmp_path / "run").dataset.identical(fewer.dataset)
-
-
 def test_what_determines_a_cell_is_in_its_key(
     compare: Callable[..., Evaluation], saved: list[Cell], tmp_path: Path, zoo_model: Zoo
 ) -> None:
@@ -202,19 +145,6 @@ def test_what_determines_a_cell_is_in_its_key(
         assert len(saved) == 3
         assert not keys & {cell.key for cell in saved}
         keys |= {cell.key for cell in saved}
-
-
-@pytest.mark.slow
-def test_cells_without_images_count_as_finished(
-    compare: Callable[..., Evaluation], saved: list[Cell], tmp_path: Path
-) -> None:
-    compare(out=tmp_path / "run", keep_images=False)
-    size = sum(path.stat().st_size for path in (tmp_path / "run" / "cells").iterdir())
-    saved.clear()
-    compare(out=tmp_path / "run")
-    assert saved == []
-    compare(out=tmp_path / "with images")
-    assert sum(path.stat().st_size for path in (tmp_path / "with images" / "cells").iterdir()) > size
 
 
 def test_the_batch_size_that_was_found_is_kept(
@@ -360,19 +290,6 @@ def test_foolbox_attacks_repeat_themselves(compare: Callable[..., Evaluation], t
         np.testing.assert_array_equal(a.adversarials(name, "noise"), b.adversarials(name, "noise"))
         assert not np.array_equal(a.adversarials(name, "noise"), a.adversarials(name, "noise", repeat=1))
         assert not np.array_equal(a.adversarials(name, "noise"), other.adversarials(name, "noise"))
-
-
-def test_the_manifest_says_what_was_asked(compare: Callable[..., Evaluation], tmp_path: Path, digits: Dataset) -> None:
-    ev = compare(out=tmp_path / "run", about={"model": "lenet1", "dataset": "digits"})
-    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text(encoding="utf-8"))
-    assert manifest["about"] == {"model": "lenet1", "dataset": "digits"}
-    assert manifest["images"]["used"] == 8
-    assert manifest["images"]["of"] == len(digits.images)
-    assert {model["framework"] for model in manifest["models"]} == {"torch", "jax"}
-    for model in manifest["models"]:
-        assert len(model["info"]["sha256"]) == 64
-        assert model["clean_accuracy"] == ev.results.clean_accuracy[model["name"]]
-    assert manifest["environment"]["versions"]["numpy"] == np.__version__
 
 
 # what is refused -----------------------------------------------------------------------------------------------------

@@ -84,15 +84,6 @@ def test_a_torn_line_is_ignored_and_spoils_no_other(tmp_path: Path, kept: int) -
     assert count_broken(path) == 0
 
 
-def test_a_record_without_its_line_break_is_kept(tmp_path: Path) -> None:
-    path = tmp_path / "costs.jsonl"
-    append_cost(path, COST)
-    path.write_bytes(path.read_bytes().rstrip(b"\n"))
-    assert list(read_costs(path)) == [COST]
-    append_cost(path, COST)
-    assert list(read_costs(path)) == [COST, COST]
-
-
 @pytest.mark.parametrize("place", [0, 40, -2])
 def test_a_changed_character_breaks_a_record_wherever_it_is(tmp_path: Path, place: int) -> None:
     path = tmp_path / "costs.jsonl"

@@ -10,7 +10,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -68,13 +67,6 @@ def evaluate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Evaluate:
         return rc.evaluate(models, planted.IMAGES, planted.LABELS, executor=executor, **defaults | options)
 
     return call
-
-
-def log_of(ev: rc.Evaluation) -> list[str]:
-    """The events of a run's log, without their times."""
-    lines = (ev.results.run.directory / "log.txt").read_text().splitlines()
-    assert all(re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \S", line) for line in lines)
-    return [re.sub(r"in [\d.]+ s", "in a while", line[20:]) for line in lines]
 
 
 # the same results ----------------------------------------------------------------------------------------------------
@@ -257,14 +249,6 @@ def test_a_failure_stands_everywhere(evaluate: Evaluate, tmp_path: Path, monkeyp
     assert shares.sel(source="bad", attack="pixel").isnull().all()
     assert shares.sel(source="a", target="bad").isnull().all(), "it is not asked about images that may end it"
     assert shares.sel(source="bad", attack="walk").notnull().all(), "its own images can be asked about"
-    assert log_of(ev) == [
-        "begun: 4 groups (a model under an attack) have missing cells, 5 images, suite suite, isolated",
-        "pixel on a/0: 2 cells in a while (numpy)",
-        f"pixel on bad/0 failed: {reason} (numpy)",
-        "walk on a/0: 2 cells in a while (numpy)",
-        "walk on bad/0: 2 cells in a while (numpy)",
-        "finished, 1 failed",
-    ]
 
 
 def test_what_failed_elsewhere_is_not_conditioned_on_here(evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -413,7 +397,6 @@ def test_an_interruption_ends_the_processes(evaluate: Evaluate, tmp_path: Path) 
     with pytest.raises(KeyboardInterrupt):
         evaluate({"a": made("sound"), "b": made("other")}, "isolated", progress=Impatient())
     assert children() == before
-    assert (tmp_path / "run" / "log.txt").read_text().endswith(" interrupted\n")
     assert not evaluate({"a": made("sound"), "b": made("other")}, "isolated").failed
 
 
@@ -500,17 +483,6 @@ def test_functions_are_named_and_return_models(evaluate: Evaluate) -> None:
         evaluate({"a": rc.from_function("nowhere:sound")})
     with pytest.raises(ModelError, match=r"should return a Foolbox model, as .* does; received set"):
         evaluate({"a": rc.from_function("test_executors:children")})
-
-
-def test_the_log_is_for_people(evaluate: Evaluate) -> None:
-    ev = evaluate({"a": made("sound")})
-    log = log_of(ev)
-    assert log[0].startswith("begun: 2 groups")
-    assert log[-1] == "finished"
-    before = (ev.results.run.directory / "log.txt").stat().st_mtime_ns
-    time.sleep(0.01)
-    evaluate({"a": made("sound")})  # nothing is missing
-    assert (ev.results.run.directory / "log.txt").stat().st_mtime_ns == before
 
 
 @pytest.mark.parametrize(("seconds", "worker"), [(0, "numpy"), (comparison.LONG, "")])

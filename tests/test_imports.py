@@ -37,7 +37,6 @@ WINGS = {"running": RUNNING, "reading": READING}
 ONLY_IN = {
     "torch": {
         "frameworks/torch.py",
-        "frameworks/torch_alone.py",
         "frameworks/torch_files.py",
         "frameworks/torch_modules.py",
         "hosts/torch_host.py",

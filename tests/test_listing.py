@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from robustcmp import deployments
 from robustcmp.cli import command
 from robustcmp.data import DATASETS, mnist
 from robustcmp.errors import UsageError
@@ -134,19 +133,6 @@ def test_a_table_in_a_pipe_is_whole_and_plain(capsys: pytest.CaptureFixture[str]
     lines = said.splitlines()
     assert len(lines) == 2 + len(suite_names())
     assert "FGSM and single pixel as in Guo et al., for the same-weights control" in said
-
-
-@pytest.mark.parametrize(("columns", "width"), [(None, 100), ("72", 72)])
-def test_deployments_are_wrapped_also_in_a_pipe(
-    columns: str | None, width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("COLUMNS", raising=False)
-    if columns:
-        monkeypatch.setenv("COLUMNS", columns)
-    assert command.main(["list", "deployments"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert max(map(len, lines)) <= width
-    assert {*deployments.names()} <= {line.split(" ")[0] for line in lines}
 
 
 def test_a_mistyped_run_is_suggested(tmp_path: Path) -> None:

@@ -17,13 +17,12 @@ from test_executors import children
 
 import robustcmp as rc
 from robustcmp.bench import machine, measure, process
-from robustcmp.bench.jobs import ControlJob, Outcome, TrainingJob
+from robustcmp.bench.jobs import Outcome, PredictionJob, TrainingJob
 from robustcmp.bench.measurement import Epoch, Measurement
 from robustcmp.bench.process import Done, Failure
 from robustcmp.bench.store import BenchmarkStore, Planned
 from robustcmp.cli import bench
 from robustcmp.errors import ControlError, DataError, UsageError
-from robustcmp.networks.architecture import get_architecture
 
 OTHERS = """
 import os, signal, time
@@ -93,7 +92,6 @@ def test_a_training_is_measured_step_by_step(run: Path) -> None:
     assert [epoch.share for epoch in measured.epochs] == [1, 9 / 37], "a quarter has no whole steps"
     seconds = sum(epoch.seconds for epoch in measured.epochs)
     assert seconds == pytest.approx(measured.first_seconds + sum(measured.calls))
-    assert measured.bytes == 4 * get_architecture("lenet1").parameters
     assert measured.version == version("torch")
     assert 0 < measured.ready_seconds < measured.seconds
     assert measured.epochs[-1].loss is not None
@@ -155,16 +153,13 @@ def test_predictions_have_the_same_weights_behind_the_control(tmp_path: Path) ->
     by = {(each.asked.subject, each.asked.task): each for each in stored(tmp_path / "run")}
     assert {*by} == {*product(["torch", "jax"], ["forward", "forward-backward"]), *product(deployments, ["forward"])}
     assert len(by["jax", "forward"].calls) == 40, "three full batches, again and again: enough for p95"
-    sizes = {subject: by[subject, "forward"].bytes for subject, _ in by}
-    assert sizes["onnxruntime"] > sizes["onnxruntime-int8"] > 0  # type: ignore[operator]
-    assert sizes["torch"] == 4 * get_architecture("lenet1").parameters
 
 
 def test_frameworks_that_answer_differently_are_not_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
 
     def run(job: object, threads: int) -> Done:
-        assert isinstance(job, ControlJob)
+        assert isinstance(job, PredictionJob)
         return done(Outcome(logits=rng.normal(size=(200, 10)).tolist()))
 
     monkeypatch.setattr(measure, "run", run)
@@ -177,15 +172,15 @@ def test_a_process_that_dies_fails_alone(tmp_path: Path, others: Callable[[str],
     models = {name: others(name) for name in ("slow", "crashes", "raises")}
     found = rc.benchmark("predict", models=models, frameworks=[], images=[32], out=tmp_path / "run", **SHORT)
     assert found.manifest.not_applicable.keys() == {"slow forward-backward"}, "it has no vjp"
-    assert "SIGSEGV" in found.failed["crashes, prediction, batch 32, 32 images, repetition 0"]
-    assert "no such network" in found.failed["raises, prediction, batch 32, 32 images, repetition 0"]
+    assert "SIGSEGV" in found.failed["crashes, prediction, batch 32, 32 images"]
+    assert "no such network" in found.failed["raises, prediction, batch 32, 32 images"]
     [measured] = found.measurements
     assert min(measured.calls) >= 0.01, "it sleeps so long"
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system keeps no process to some processors")
 def test_a_process_has_its_threads_and_is_ended(others: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    job = ControlJob(others("threads"), "digits", 2)
+    job = PredictionJob(others("threads"), "digits", None, 2, 2)
     assert process.run(job, 1).outcome.logits == [[1, 1], [1, 1]]
 
     def interrupt(watch: machine.Watch) -> None:
@@ -257,7 +252,6 @@ def test_each_repetition_has_a_random_order_of_its_own() -> None:
         ({"frameworks": ["torhc"]}, "did you mean 'torch'"),
         ({"repetitions": 0}, "repetitions should be 1 or more"),
         ({"epochs": 0}, "epochs should be more than 0"),
-        ({"accuracy": 1.5}, "accuracy should be above 0 and at most 1"),
         ({"threads": 4096}, "threads should be at most"),
         ({"deployments": ["onnxruntime"]}, "deployments and models are for predictions"),
         ({"what": "predict", "images": [16]}, "images should be at least the largest batch size, 32, received 16"),

@@ -28,20 +28,17 @@ from robustcmp import files, sealed
 from robustcmp.cli import command
 from robustcmp.errors import DiskError, RobustcmpError, SealError, StoreError, UsageError, WeightsError
 from robustcmp.files import (
-    remove_left_over,
-    temporary_beside,
     write_atomically,
 )
 from robustcmp.networks.architecture import get_architecture
 from robustcmp.networks.weights import read_weights, write_weights
 from robustcmp.records import logs, store
 from robustcmp.records.attack import AttackResult, Cell
-from robustcmp.records.logs import Cost, Journal
+from robustcmp.records.logs import Cost
 from robustcmp.records.store import Run
-from robustcmp.records.upkeep import repair, verify
+from robustcmp.records.upkeep import verify
 from robustcmp.sources.from_files import load_network
 from robustcmp.sources.recipes import SHIPPED
-from robustcmp.untrusted import read_file
 
 N = 12
 IMAGES = np.random.default_rng(3).random((N, 6, 6, 1), np.float32) * 0.1
@@ -167,17 +164,6 @@ def test_one_digit_of_an_answer(run: Path, name: str) -> None:
     used(run)
 
 
-def test_one_bit_of_a_seal_or_beside_it(run: Path) -> None:
-    path = cells(run)[0]
-    content = path.read_bytes()
-    for place in (-sealed.BLOCK, -sealed.BLOCK + 12, -sealed.BLOCK + 40, -1):
-        damaged = bytearray(content)
-        damaged[place] ^= 1
-        path.write_bytes(damaged)
-        with pytest.raises(StoreError, match="is broken"):
-            Run(run).load(path.stem)
-
-
 def test_a_changed_record_of_costs_is_left_out_and_said(run: Path, caplog: pytest.LogCaptureFixture) -> None:
     before = Run(run).costs()
     text = (run / "costs.jsonl").read_text()
@@ -296,60 +282,6 @@ def huge(secret: Path, name: str, file: h5py.File) -> None:
     file.create_dataset(name, (2**28,), dtype, chunks=(2**16,), compression="gzip", fillvalue=1)
 
 
-@pytest.mark.parametrize("kind", ["cell", "clean", "contested", "results"])
-def test_a_large_file_without_a_seal_is_refused_unread(run: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = cells(run)[0] if kind == "cell" else run / f"{kind}.h5"
-    stored = Run.open(run)
-    stored.manifest()
-    read: dict[str, Callable[[], object]] = {
-        "cell": lambda: stored.load(path.stem),
-        "clean": lambda: stored.read_clean(""),
-        "contested": lambda: stored.read_arrays("contested", "", lambda file: None),
-        "results": stored.read_results,
-    }
-    with open(path, "r+b") as file:
-        file.truncate(2**24)
-    asked = []
-    monkeypatch.setattr(os, "read", lambda descriptor, n, real=os.read: asked.append(n) or real(descriptor, n))  # type: ignore[func-returns-value]
-    with pytest.raises(StoreError, match=rf"{path.name} is broken \(it has no seal\)"):
-        read[kind]()
-    assert sum(asked) < 2**20
-
-
-@pytest.mark.parametrize("name", ["cell", "clean", "contested", "results", "costs", "manifest", "weights"])
-@pytest.mark.parametrize("size", [2**27, 2**40])
-def test_a_large_file_of_holes_is_refused_unread_whatever_its_seal(
-    run: Path, name: str, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stored = Run.open(run)
-    stored.manifest()
-    cell = cells(run)[0]
-    lenet, weights = get_architecture("lenet1"), tmp_path / "weights.h5"
-    shutil.copy(WEIGHTS, weights)
-    files: dict[str, tuple[Path, Callable[[], object]]] = {
-        "cell": (cell, lambda: stored.load(cell.stem)),
-        "clean": (run / "clean.h5", lambda: stored.read_clean("")),
-        "contested": (run / "contested.h5", lambda: stored.read_arrays("contested", "", lambda file: None)),
-        "results": (run / "results.h5", stored.read_results),
-        "costs": (run / "costs.jsonl", stored.costs),
-        "manifest": (run / "manifest.json", stored.manifest),
-        "weights": (weights, lambda: read_weights(weights, lenet)),
-    }
-    path, read = files[name]
-    end = path.read_bytes()[-sealed.BLOCK :]
-    with open(path, "r+b") as file:
-        file.truncate(size)  # no block of it is written
-        file.seek(size)
-        file.write(end)
-    asked = []
-    monkeypatch.setattr(os, "read", lambda descriptor, n, real=os.read: asked.append(n) or real(descriptor, n))  # type: ignore[func-returns-value]
-    with pytest.raises(
-        (StoreError, WeightsError), match=r"of them it is holes|expected at most [\d,]+ bytes, received"
-    ):
-        read()
-    assert sum(asked) < 2**20
-
-
 def test_weights_are_no_larger_than_their_architecture_explains(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -363,33 +295,6 @@ def test_weights_are_no_larger_than_their_architecture_explains(
         read_weights(path, lenet)
     with pytest.raises(WeightsError, match="expected at most"):
         load_network(str(path), "torch", "lenet1")
-
-
-def test_the_seal_of_weights_is_checked_before_hdf5_opens_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("torch")
-    content = bytearray(WEIGHTS.read_bytes())
-    content[-1] ^= 1
-    (tmp_path / "mine.h5").write_bytes(content)
-    monkeypatch.setattr(h5py, "File", None)
-    with pytest.raises(WeightsError, match="expected SHA-256"):
-        load_network(str(tmp_path / "mine.h5"), "torch", "lenet1")
-
-
-def test_holes_count_only_where_they_are_nearly_all_of_a_large_file(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    with open(path, "wb") as file:
-        file.truncate(2**26)
-    assert read_file(path, 2**30) == bytes(2**26), "small enough to be read"
-    with open(path, "r+b") as file:
-        for place in range(0, 2**27, 2**23):  # a sixteenth of it is there
-            file.seek(place)
-            file.write(bytes(2**19))
-        file.truncate(2**27)
-    assert len(read_file(path, 2**30)) == 2**27
-    with open(path, "r+b") as file:
-        file.truncate(2**34)
-    with pytest.raises(OSError, match="holes"):
-        read_file(path, 2**40)
 
 
 def more(file: h5py.File) -> None:
@@ -506,22 +411,6 @@ def test_a_pipe_is_no_file(run: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_left_over_files_of_whom_has_surely_ended(tmp_path: Path) -> None:
-    path = tmp_path / "cell.h5"
-    ours, here = temporary_beside(path), temporary_beside(path).name
-    ended = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True)
-    parts = here.split(".")
-    dead = ours.with_name(".".join([*parts[:-3], ended.stdout.strip(), *parts[-2:]]))
-    elsewhere = dead.with_name(dead.name.replace(parts[-6], "another"))
-    forgotten = dead.with_name(dead.name.replace(parts[-6], "forgotten"))
-    for each in (ours, dead, elsewhere, forgotten):
-        each.touch()
-    day = time.time() - 90_000
-    os.utime(forgotten, (day, day))
-    remove_left_over(tmp_path)
-    assert set(tmp_path.iterdir()) == {ours, elsewhere}
-
-
 HOLDER = """
 import sys, time
 from robustcmp.records.store import Run
@@ -610,10 +499,6 @@ def test_a_lock_that_is_a_link_is_not_followed(tmp_path: Path, content: str | No
 
 
 COST = Cost("a", 0, "fgsm", ["0" * 32], 5, 1.25)
-LOGS: dict[str, Callable[[Path], None]] = {
-    "log.txt": lambda path: Journal(path.parent).note("begun"),
-    "costs.jsonl": lambda path: logs.append_cost(path, COST),
-}
 INSTEAD: dict[str, Callable[[Path], object]] = {
     "a link": lambda path: path.symlink_to(path.with_name("elsewhere.txt")),
     "a link to nothing": lambda path: path.symlink_to(path.with_name("nothing")),
@@ -623,75 +508,41 @@ INSTEAD: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("instead", INSTEAD)
-@pytest.mark.parametrize("name", LOGS)
-def test_nothing_is_added_to_what_is_no_file(tmp_path: Path, name: str, instead: str) -> None:
+def test_nothing_is_added_to_what_is_no_file(tmp_path: Path, instead: str) -> None:
     (tmp_path / "elsewhere.txt").write_text("important")
-    INSTEAD[instead](tmp_path / name)
-    with pytest.raises(StoreError, match=rf"nothing can be added to .*{name}: .*\. Remove it"):
-        LOGS[name](tmp_path / name)
+    path = tmp_path / "costs.jsonl"
+    INSTEAD[instead](path)
+    with pytest.raises(StoreError, match=r"nothing can be added to .*costs\.jsonl: .*\. Remove it"):
+        logs.append_cost(path, COST)
     assert (tmp_path / "elsewhere.txt").read_text() == "important"
     assert not (tmp_path / "nothing").exists()
-
-
-def test_a_lock_is_not_kept_by_a_process_that_was_forked(tmp_path: Path) -> None:
-    code = """
-import os, sys, time
-from pathlib import Path
-from robustcmp.files import sole_writer
-with sole_writer(Path(sys.argv[1])):
-    if not os.fork():
-        os.close(1)
-        time.sleep(5)
-        os._exit(0)
-    time.sleep(0.5)
-    os.kill(os.getpid(), 9)
-"""
-    subprocess.run([sys.executable, "-W", "ignore", "-c", code, str(tmp_path)])
-    with files.sole_writer(tmp_path):
-        pass
 
 
 # a lost manifest -----------------------------------------------------------------------------------------------------
 
 
-def identities(run: Path) -> dict[str, tuple[int, int]]:
-    return {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in cells(run)}
-
-
-@pytest.mark.parametrize("damage", [lambda path: path.unlink(), lambda path: path.write_bytes(path.read_bytes()[:-9])])
-def test_a_manifest_is_made_again_from_the_results(run: Path, damage: Callable[[Path], object]) -> None:
-    manifest = (run / "manifest.json").read_bytes()
-    damage(run / "manifest.json")
-    with pytest.raises(StoreError, match=r"manifest\.json is .*robustcmp verify .*run --repair"):
-        rc.open_run(run)
-    with pytest.raises(StoreError, match="robustcmp verify"):
-        evaluated(run.parent)
-    assert command.main(["verify", str(run), "--repair"]) == 0
-    assert (run / "manifest.json").read_bytes() == manifest
+def test_a_lost_manifest_is_that_of_the_results(run: Path) -> None:
+    path = run / "manifest.json"
+    manifest = path.read_bytes()
+    path.write_bytes(manifest[:-9])
+    for read in (lambda: rc.open_run(run), lambda: evaluated(run.parent)):
+        with pytest.raises(StoreError, match=r"manifest\.json is .*broken.*Delete it"):
+            read()
+    path.unlink()
     used(run)
+    assert [(finding.file.name, finding.state) for finding in verify(Run(run))] == [("manifest.json", "missing")]
+    evaluated(run.parent)
+    assert path.read_bytes() == manifest
 
 
-def test_a_manifest_is_made_again_from_the_cells(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    first = evaluated(tmp_path, batch_size=None, about={"model": "planted", "dataset": "noise"})  # it is measured
+def test_without_manifest_and_results_the_same_question_finds_its_cells(tmp_path: Path) -> None:
+    first = evaluated(tmp_path)
     run = tmp_path / "run"
-    before = identities(run)
+    before = [path.stat().st_mtime_ns for path in cells(run)]
     for name in ("manifest.json", "results.h5"):
         (run / name).unlink()
-    with pytest.raises(StoreError, match=r"manifest\.json is missing\. Make it again with: robustcmp verify"):
-        evaluated(tmp_path, batch_size=None)
-    assert command.main(["list", "runs", str(tmp_path), "--json"]) == 0
-    assert "--repair" in json.loads(capsys.readouterr().out)[0]["state"]
-    assert command.main(["verify", str(run), "--repair"]) == 0
-    said = capsys.readouterr().err
-    assert "manifest.json is made again from 8 cells" in said
-    assert "not recovered: the repeats that were asked for" in said
-    assert command.main(["list", "runs", str(tmp_path), "--json"]) == 0
-    (row,) = json.loads(capsys.readouterr().out)
-    assert (row["model"], row["compared"], row["images"], row["state"]) == ("planted", "a, b", 5, "interrupted")
-    again = evaluated(tmp_path, batch_size=None, about={"model": "planted", "dataset": "noise"})
-    assert identities(run) == before
-    assert again.dataset.identical(first.dataset)
-    assert again.manifest == first.manifest
+    assert evaluated(tmp_path).manifest == first.manifest
+    assert [path.stat().st_mtime_ns for path in cells(run)] == before
 
 
 def test_what_is_wrong_with_a_run(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -713,37 +564,6 @@ def test_what_is_wrong_with_a_run(run: Path, capsys: pytest.CaptureFixture[str])
     assert "is not whole: 3 broken, 1 missing" in err
     assert command.main(["verify", "nowhere"]) == 2
     assert command.main(["verify"]) == 2
-
-
-@pytest.mark.parametrize("damage", [lambda path: path.unlink(), lambda path: path.write_text("{")])
-def test_without_a_manifest_the_other_files_are_verified(run: Path, damage: Callable[[Path], object]) -> None:
-    first, second, *_ = cells(run)
-    os.replace(first, second)
-    (run / "results.h5").write_bytes((run / "results.h5").read_bytes()[:-1])
-    changed_text = (run / "checks.json").read_text().replace("epsilon", "epsilom")
-    (run / "checks.json").write_text(changed_text)
-    damage(run / "manifest.json")
-    found = {finding.file.name: finding.state for finding in verify(Run(run))}
-    assert found.pop("manifest.json") in ("broken", "missing")
-    assert found == dict.fromkeys((second.name, "results.h5", "checks.json"), "broken")
-
-
-def test_a_finding_names_its_file_once(run: Path) -> None:
-    first, *_ = cells(run)
-    first.write_bytes(first.read_bytes()[:-1])
-    (run / "manifest.json").write_text("{")
-    for finding in verify(Run(run)):
-        assert str(finding.file) not in finding.reason
-        assert finding.reason[0].isupper()
-
-
-def test_every_broken_manifest_is_kept(run: Path) -> None:
-    manifest = run / "manifest.json"
-    for content in ("{1", "{2", "{3"):
-        manifest.write_text(content)
-        repair(Run(run))
-    kept = sorted(run.glob("manifest.json.broken*"))
-    assert [path.read_text() for path in kept] == ["{1", "{2", "{3"]
 
 
 # a full disk ---------------------------------------------------------------------------------------------------------
@@ -831,22 +651,6 @@ def test_a_full_disk(mounted: Callable[[int], Path], tmp_path: Path) -> None:
         for run in (disk / "run", tmp_path / "run")
     )
     assert on_disk == straight
-
-
-def test_a_log_on_a_full_disk_is_as_it_was(tmp_path: Path) -> None:
-    code = """
-import resource, sys
-from pathlib import Path
-from robustcmp.files import append_line
-path = Path(sys.argv[1])
-append_line(path, "whole")
-resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))
-append_line(path, "another line")
-"""
-    path = tmp_path / "log"
-    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True)
-    assert "DiskError" in done.stderr
-    assert path.read_text() == "whole\n"
 
 
 def test_a_write_without_room_is_a_disk_error(tmp_path: Path) -> None:
@@ -939,13 +743,6 @@ def test_a_manifest_that_is_made_up(run: Path, change: Callable[[dict[str, Any]]
     changed(run / "results.h5", lambda file: file.attrs.update(manifest=said), "results")
     with pytest.raises(StoreError, match=r"manifest\.json is not the manifest|results\.h5 is broken"):
         rc.open_run(run)
-
-
-def test_what_a_manifest_says_besides_is_kept(run: Path) -> None:
-    _resealed(run / "manifest.json", "manifest", lambda said: said["models"][0].update(colour="green"))
-    said = json.dumps(sealed.read_json(run / "manifest.json", "manifest"))
-    changed(run / "results.h5", lambda file: file.attrs.update(manifest=said), "results")
-    assert rc.open_run(run).manifest["models"][0]["colour"] == "green"
 
 
 def test_a_run_keeps_only_what_can_be_read_again(tmp_path: Path) -> None:
@@ -1046,28 +843,3 @@ def test_an_answer_of_another_form(run: Path, kind: str, answer: Any) -> None:
     _resealed(run / f"{kind}.json", kind, lambda said: said.update({kind: answer}))
     with pytest.raises(StoreError, match=rf"{kind}.json is broken .* Delete it"):
         used(run)
-
-
-def test_a_manifest_made_again_has_the_latest_of_two_cells_of_one_place(run: Path) -> None:
-    ev = rc.open_run(run)
-    cell = Cell(**ev.manifest["cells"][0])
-    other = Path(shutil.copyfile(ev.results.run.cell_path(cell.key), ev.results.run.cell_path("0" * 32)))
-    changed(
-        other, lambda file: file.attrs.update(manifest=file.attrs["manifest"].replace(cell.key, other.stem)), "cell"
-    )
-    (run / "manifest.json").unlink()
-    (run / "results.h5").unlink()
-    repair(Run(run))
-    keys = [said["key"] for said in Run(run).manifest()["cells"]]
-    assert len(keys) == len(ev.manifest["cells"])
-    assert "0" * 32 in keys
-    assert cell.key not in keys
-
-
-def test_a_cell_of_a_stranger_makes_no_manifest(run: Path) -> None:
-    (run / "manifest.json").unlink()
-    (run / "results.h5").unlink()
-    for path in cells(run):
-        changed(path, lambda file: file.attrs.update(manifest='{"models": [{}]}'), "cell")
-    with pytest.raises(StoreError, match="no cell that says what was asked"):
-        repair(Run(run))

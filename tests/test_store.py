@@ -6,8 +6,6 @@ import gc
 import hashlib
 import json
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -123,20 +121,11 @@ def test_a_cell_is_plain_hdf5(tmp_path: Path) -> None:
     (path,) = (tmp_path / "run" / "cells").iterdir()
     assert path.name == f"{CELL.key}.h5"
     with h5py.File(path) as file:
-        said = dict(file.attrs)
-        assert json.loads(said.pop("manifest"))["cells"] == [said]
-        assert said == {"model": "a", "training_seed": 0, "attack": "fgsm", "repeat": 0, "key": CELL.key}
+        assert dict(file.attrs) == {"model": "a", "training_seed": 0, "attack": "fgsm", "repeat": 0, "key": CELL.key}
         assert file["adversarials"].dtype == np.float32
         assert file["adversarials"].compression == "gzip"
         assert file["success"].dtype == np.bool_
         assert file["success"][()].tolist() == [True, False]
-
-
-def test_the_same_cell_is_the_same_bytes(tmp_path: Path) -> None:
-    for name in ("one", "two"):
-        Run.create(tmp_path / name).save(CELL, result([True, False]))
-    one, two = (stamps(tmp_path / name)[f"cells/{CELL.key}.h5"][2] for name in ("one", "two"))
-    assert one == two
 
 
 def test_a_save_that_fails_leaves_nothing(tmp_path: Path) -> None:
@@ -172,11 +161,6 @@ def test_a_directory_is_made_with_its_parents(tmp_path: Path) -> None:
     Run.create(tmp_path / "a" / "b")
     assert (tmp_path / "a" / "b").is_dir()
     assert list((tmp_path / "a" / "b").rglob("*.*")) == []
-
-
-def test_an_empty_directory_will_do(tmp_path: Path) -> None:
-    Run.create(tmp_path)
-    assert Run.create(tmp_path).manifest() == {}
 
 
 def test_a_directory_that_holds_something_else(tmp_path: Path) -> None:
@@ -224,7 +208,7 @@ OTHER_FORMAT = sealed.to_json("manifest", {"format": "robustcmp run 99"})
 def test_a_manifest_that_is_none(tmp_path: Path, evaluate: Evaluate, content: str) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "manifest.json").write_text(content, encoding="latin-1")
-    said = r"manifest\.json( is not the manifest of a run.* --repair|: expected 'robustcmp run 3')"
+    said = r"manifest\.json( is not the manifest of a run.*Delete it|: expected 'robustcmp run 3')"
     with pytest.raises((StoreError, UsageError), match=said):
         evaluate()
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["manifest.json"]
@@ -243,7 +227,7 @@ def test_the_files_of_a_run(tmp_path: Path, evaluate: Evaluate) -> None:
     ev = evaluate()
     keys = {cell["key"] for cell in ev.manifest["cells"]}
     assert len(keys) == 2 * 2 * 2
-    files = {"manifest.json", "results.h5", "clean.h5", "costs.jsonl", "log.txt"} | {f"cells/{key}.h5" for key in keys}
+    files = {"manifest.json", "results.h5", "clean.h5", "costs.jsonl"} | {f"cells/{key}.h5" for key in keys}
     assert set(stamps(tmp_path / "run")) == files
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text(encoding="utf-8"))
     assert manifest.pop("seal").startswith("robustcmp manifest, sha256 ")
@@ -321,36 +305,6 @@ def test_a_run_opens_as_it_was_evaluated(tmp_path: Path, evaluate: Evaluate) -> 
     np.testing.assert_array_equal(opened.adversarials("b", "walk", repeat=1), ev.adversarials("b", "walk", repeat=1))
 
 
-def test_a_run_opens_without_any_framework(tmp_path: Path, evaluate: Evaluate) -> None:
-    ev = evaluate()
-    code = """
-import importlib.abc, json, sys
-class Refuse(importlib.abc.MetaPathFinder):
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("torch", "tensorflow", "jax", "jaxlib", "keras"):
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-sys.meta_path.insert(0, Refuse())
-try:
-    import torch
-except ModuleNotFoundError:
-    import robustcmp
-    ev = robustcmp.open_run(sys.argv[1])
-    ev.to_html(sys.argv[2])
-    print(json.dumps([ev.to_json(), repr(ev), ev.dataset.l2.values.tolist()]))
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "run"), str(tmp_path / "page.html")],
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    summary, table, l2 = json.loads(done.stdout)
-    assert summary == ev.to_json()
-    assert table == repr(ev)
-    np.testing.assert_array_equal(np.array(l2, float), ev.dataset.l2.values)
-    assert "<table>" in (tmp_path / "page.html").read_text(encoding="utf-8")
-
-
 def test_results_open_in_xarray(tmp_path: Path, evaluate: Evaluate) -> None:
     ev = evaluate()
     with xarray.open_dataset(tmp_path / "run" / "results.h5") as content:
@@ -393,14 +347,6 @@ def test_without_images_a_cell_is_smaller_and_finished(tmp_path: Path, evaluate:
         full.adversarials("a", "pixel")
 
 
-def test_images_do_not_change_what_is_found(tmp_path: Path, evaluate: Evaluate) -> None:
-    bare = evaluate(keep_images=False, out=tmp_path / "bare")
-    full = evaluate(keep_images=True, out=tmp_path / "full")
-    assert full.dataset.identical(bare.dataset)
-    assert [cell["key"] for cell in full.manifest["cells"]] == [cell["key"] for cell in bare.manifest["cells"]]
-    assert full.results.has_adversarials("a", "pixel")
-
-
 def test_clean_images_are_kept_with_the_adversarial_ones(tmp_path: Path, evaluate: Evaluate) -> None:
     bare = evaluate(keep_images=False, out=tmp_path / "bare")
     assert bare.results.clean is None
@@ -421,11 +367,6 @@ def test_clean_images_of_another_question_are_not_shown(tmp_path: Path, evaluate
     assert first.results.run.read_clean(first.results.question) is not None
 
 
-def test_a_page_needs_no_images(tmp_path: Path, evaluate: Evaluate) -> None:
-    evaluate(keep_images=False).to_html(tmp_path / "bare.html")
-    assert "<img" not in (tmp_path / "bare.html").read_text(encoding="utf-8")
-
-
 # what can go wrong with a run
 
 
@@ -444,14 +385,6 @@ def test_a_broken_cell_is_named_and_is_made_again_once_deleted(tmp_path: Path, e
     assert path.read_bytes() == whole
 
 
-def test_a_page_of_a_run_with_a_broken_cell(tmp_path: Path, evaluate: Evaluate) -> None:
-    ev = evaluate()
-    (tmp_path / "run" / "cells" / f"{ev.manifest['cells'][0]['key']}.h5").write_bytes(b"no HDF5")
-    with pytest.raises(StoreError, match="is broken"):
-        rc.open_run(tmp_path / "run").to_html(tmp_path / "page.html")
-    assert not (tmp_path / "page.html").exists()
-
-
 def test_broken_results_are_named_and_made_again(tmp_path: Path, evaluate: Evaluate) -> None:
     ev = evaluate()
     path = tmp_path / "run" / "results.h5"
@@ -462,19 +395,6 @@ def test_broken_results_are_named_and_made_again(tmp_path: Path, evaluate: Evalu
             rc.open_run(tmp_path / "run")
         assert evaluate().dataset.identical(ev.dataset)
         assert path.read_bytes() == whole
-
-
-def test_results_that_are_anothers(tmp_path: Path, evaluate: Evaluate) -> None:
-    evaluate()
-    path = tmp_path / "run" / "results.h5"
-    xarray.Dataset({"x": ("i", [1.0])}).to_netcdf(path, engine="h5netcdf")
-    with pytest.raises(StoreError, match=r"results\.h5 is broken"):
-        rc.open_run(tmp_path / "run")
-    with h5py.File(path, "w") as file:  # whose axes have no names
-        file["x"] = [1.0]
-        file.attrs["manifest"] = "{}"
-    with pytest.raises(StoreError, match=r"results\.h5 is broken"):
-        rc.open_run(tmp_path / "run")
 
 
 def test_a_run_that_was_interrupted(tmp_path: Path, evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -654,18 +574,3 @@ def test_an_attack_with_fewer_repeats(tmp_path: Path) -> None:
     assert found.queries.sel(attack="pgd", repeat=2).values.tolist() == [-1, -1]
     assert np.isnan(found.l2.sel(attack="pgd", repeat=2)).all()
     np.testing.assert_array_equal(found.epsilon_curve.sel(attack="pgd"), [0.25, 0.75])
-
-
-def test_a_curve_of_foolboxs_is_the_mean_over_repeats(tmp_path: Path) -> None:
-    run = Run.create(tmp_path / "run")
-    at_each = [[[False, True], [False, False]], [[True, True], [False, True]]]
-    cells = [Cell("a", 0, "pgd", repeat, f"k{repeat}") for repeat in range(2)]
-    for cell, epsilon_success in zip(cells, at_each, strict=True):
-        run.save(cell, result([row[-1] for row in epsilon_success], epsilon_success=np.array(epsilon_success)))
-    attacks = {"pgd": pgd([0.1, 0.3]), "fgsm": FGSM(epsilons=1, max_epsilon=0.2).record}
-    counts = {"pgd": 2, "fgsm": 2}
-    data = assemble(run, cells, [("a", 0)], attacks, counts, np.arange(2), np.zeros(2, int), {})
-    assert data.epsilon.values.tolist() == [0.1, 0.2, 0.3]
-    np.testing.assert_array_equal(data.epsilon_curve.sel(attack="pgd").values.squeeze(), [0.25, np.nan, 0.75])
-    assert np.isnan(data.epsilon_curve.sel(attack="fgsm")).all()
-    assert "epsilon_success" not in data

@@ -162,7 +162,7 @@ def test_only_pairs_of_twins_are_tested_as_pairs() -> None:
     l2 = {name: rng.uniform(1, 2, (4, 1, 200)) for name in "abc"}
     pairs = [Twins(("a", seed), ("b", 3 - seed), 0.9) for seed in range(4)]
     seeds = {name: list(range(4)) for name in "abc"}
-    outcomes = Outcomes("x", True, {"a": a, "b": b, "c": c}, seeds, l2=l2, twins=pairs)
+    outcomes = Outcomes("x", True, {"a": a, "b": b, "c": c}, seeds, distances=l2, norm="L2", twins=pairs)
     table = run_tests([outcomes], "frameworks").set_index(["a", "b", "test"])
     names = {(pair[0], pair[1], pair[2]) for pair in table.index if pair[1]}
     of = ("", " of L2")

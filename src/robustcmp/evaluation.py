@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Protocol
 
+import msgspec
+
 from .analysis.followups import Conditioning, as_dataset
+from .analysis.gate import MARGIN, Gate, open_gate
 from .analysis.results import Results, not_stored, open_results
 from .analysis.statistics.power import POWER
 from .errors import RobustcmpError
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from .analysis.indicator import IndicatorRange
     from .analysis.significance import Level
     from .analysis.trainings import Trainings
-    from .analysis.verdicts import Compared, Verdict
+    from .analysis.verdicts import Verdict
     from .report.plots import Plots
 
 
@@ -206,9 +208,7 @@ class Evaluation:
         """
         return self.results.tests(level)
 
-    def equivalence(
-        self, margin: float, level: Level | None = None, of: Compared = "success rates"
-    ) -> pandas.DataFrame:
+    def equivalence(self, margin: float, level: Level | None = None) -> pandas.DataFrame:
         """Test whether sources differ by less than a margin: two one-sided tests (Schuirmann 1987).
 
         A difference that is not significant may still be large. This asks for evidence that it is small.
@@ -216,14 +216,10 @@ class Evaluation:
         Parameters
         ----------
         margin : float
-            In the unit of what is compared, chosen before the results are known: 0.02 is two points of success rates,
-            of which at most 1 is a margin.
+            Of success rates, chosen before the results are known: 0.02 is two points.
         level : str, optional
             ``"models"`` or ``"frameworks"`` (default: that of `verdicts`). Frameworks whose trainings are twins are
             compared pair by pair.
-        of : str, default "success rates"
-            Or ``"distances"``: the median distances of frameworks' trainings, each in its norm, under attacks that are
-            about distances and whose searches have converged.
 
         Returns
         -------
@@ -236,10 +232,42 @@ class Evaluation:
         Raises
         ------
         UsageError
-            The margin is not above 0 or, of success rates, above 1; `of` is neither of the two; or frameworks have one
-            training each. With distances: models are compared, or no attack has any to compare.
+            The margin is not above 0, or above 1; or frameworks have one training each.
         """
-        return self.results.equivalence(margin, level, of)
+        return self.results.equivalence(margin, level)
+
+    def gate(self, margin: float = MARGIN, accuracy_margin: float | None = None) -> Gate:
+        """Decide whether new models may replace a baseline, the first model of the comparison.
+
+        Under each attack, the difference of the success rates on the same images is tested against the margin: by the
+        score of Tango (1998) over images, and over trainings as well where both models have several.
+
+        Parameters
+        ----------
+        margin : float, default 0.02
+            By how much a new model may be easier to fool, in (0, 1): 0.02 is two points.
+        accuracy_margin : float, optional
+            By how much its clean accuracy may be lower, in (0, 1); `margin` if it is not given.
+
+        Returns
+        -------
+        Gate
+            ``outcome`` is ``"passed"``, ``"easier"``, ``"less accurate"`` or ``"not shown"``; ``attacks`` and
+            ``accuracies`` have the verdicts with their bounds.
+
+        Raises
+        ------
+        UsageError
+            There is one model, or a margin is no fraction.
+
+        Examples
+        --------
+        >>> import robustcmp as rc
+        >>> ev = rc.open_run("docs/results/lenet5-mnist-deployed")
+        >>> ev.gate(margin=0.02).outcome
+        'passed'
+        """
+        return open_gate(self.results, margin, accuracy_margin)
 
     def variance(self) -> pandas.DataFrame:
         """Return where the variance of a trained model's success rate lies, one row per attack.
@@ -386,7 +414,7 @@ class Evaluation:
 
         if self.results.checked is None:
             raise not_stored("checks")
-        return pandas.DataFrame([asdict(check) for check in self.results.checked.checks])
+        return pandas.DataFrame([msgspec.to_builtins(check) for check in self.results.checked.checks])
 
     def run_transfer(self, *, progress: bool = False) -> xarray.Dataset:
         """Test every model on the adversarial images of each other model, and store the result with the run.

@@ -6,18 +6,14 @@ import errno
 import hashlib
 import json
 import os
-import re
 import secrets
 import shutil
-import socket
 import stat
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import cache
 from io import BufferedReader
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,9 +22,8 @@ from .errors import DiskError, StoreError, UsageError
 
 TEMPORARY = ".tmp"
 LOCK = ".writer.lock"
-SURELY_DEAD = 86400.0  # seconds without a change, after which nobody is still writing a temporary file
 REGULAR = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-OWN = os.O_RDWR | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+APPENDED = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
 NO_ROOM = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "the quota is used up", errno.EFBIG: "the file is too large"}
 
 
@@ -79,17 +74,6 @@ def open_regular(path: str | os.PathLike[str]) -> BufferedReader:
     return open(descriptor, "rb")
 
 
-def open_own(path: Path, flags: int = 0) -> int:
-    """Return the descriptor of a file that is changed where it lies, or raise `OSError` for what is no regular file.
-
-    A link is none: in a directory from somebody else it could lead to any file of this user.
-    """
-    if path.is_symlink():
-        raise OSError(errno.ELOOP, "is a link", str(path))
-    descriptor, _ = open_file(path, OWN | flags)
-    return descriptor
-
-
 def open_file(path: str | os.PathLike[str], flags: int = REGULAR) -> tuple[int, int]:
     """Return the descriptor of a regular file and its size, or raise `OSError` for what is none."""
     descriptor = os.open(path, flags, 0o666)
@@ -103,83 +87,12 @@ def open_file(path: str | os.PathLike[str], flags: int = REGULAR) -> tuple[int, 
         raise
 
 
-# who writes ------------------------------------------------------------------------------------------------------
-
-
-class Writer(NamedTuple):
-    """A process that writes, as other processes see it, also on other machines that share a disk.
-
-    Attributes
-    ----------
-    host : str
-        The name of the machine, in letters, digits and hyphens.
-    kernel : str
-        Which start of which machine it is: containers of one machine have the same, whatever their names.
-    pids : str
-        In which namespace its process number counts.
-    pid : int
-        The process number.
-    """
-
-    host: str
-    kernel: str
-    pids: str
-    pid: int
-
-    @classmethod
-    def this(cls) -> Writer:
-        """Return this process."""
-        return cls(*_this_machine(), os.getpid())
-
-    @property
-    def is_surely_dead(self) -> bool:
-        """Whether the process has ended, as far as this process can tell: it counts processes alike, or it does not."""
-        return (self.host, self.kernel, self.pids) == _this_machine() and not _is_alive(self.pid)
-
-
-@cache
-def _this_machine() -> tuple[str, str, str]:
-    host = re.sub(r"[^A-Za-z0-9-]+", "-", socket.gethostname())[:32] or "host"
-    return host, _short(_read("/proc/sys/kernel/random/boot_id") or host), _short(_link("/proc/self/ns/pid") or host)
-
-
-def _read(path: str) -> str:
-    try:
-        return Path(path).read_text(encoding="ascii")
-    except OSError:
-        return ""
-
-
-def _link(path: str) -> str:
-    try:
-        return os.readlink(path)
-    except OSError:
-        return ""
-
-
-def _short(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
-
-
-def _is_alive(pid: int) -> bool:
-    if os.name == "nt":  # there, signal 0 would end it
-        return True
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except OSError:  # it is somebody else's
-        return True
-    return True
-
-
 # files that appear whole ---------------------------------------------------------------------------------------------
 
 
 def temporary_beside(path: Path) -> Path:
-    """Return the name of a temporary file that no other process, thread or machine uses, beside a file."""
-    writer = ".".join(map(str, Writer.this()))
-    return path.with_name(f".{path.name[:40]}.{writer}.{secrets.token_hex(8)}{TEMPORARY}")
+    """Return the name of a temporary file that nobody else uses, beside a file."""
+    return path.with_name(f".{path.name[:40]}.{secrets.token_hex(8)}{TEMPORARY}")
 
 
 def is_temporary(path: Path) -> bool:
@@ -187,16 +100,10 @@ def is_temporary(path: Path) -> bool:
     return path.name.startswith(".") and path.name.endswith(TEMPORARY)
 
 
-def remove_left_over(directory: Path) -> None:
-    """Remove the temporary files of writers that have surely ended: processes of this machine, or after a day."""
-    for path in directory.glob(f".*{TEMPORARY}"):
-        *_, host, kernel, pids, pid, _token, _ = ["", "", "", "", *path.name.split(".")]
-        try:
-            old = time.time() - path.stat().st_mtime > SURELY_DEAD
-            if old or (pid.isdecimal() and Writer(host, kernel, pids, int(pid)).is_surely_dead):
-                path.unlink()
-        except OSError:
-            continue  # somebody else has removed it, or may
+def remove_left_over(directory: Path, start: str = "") -> None:
+    """Remove what writers that were killed have left of files whose names begin so; nobody may be writing them."""
+    for path in directory.glob(f".{start}*{TEMPORARY}"):
+        path.unlink(missing_ok=True)
 
 
 def make_directory(directory: Path) -> None:
@@ -313,48 +220,30 @@ def write_text_atomically(path: Path, text: str) -> None:
     write_bytes_atomically(path, text.encode())
 
 
-def append_line(path: Path, line: str, is_whole: Callable[[bytes], bool] = bool) -> None:
-    """Append a line to a text file, on a line of its own whatever a killed process left, and flush it to the disk.
-
-    Parameters
-    ----------
-    path : Path
-        The file, which is made if it is not there.
-    line : str
-        The line.
-    is_whole : callable, optional
-        Says of a last line without a line break whether it is kept; what a killed process left of a line is removed.
+def append_line(path: Path, line: str) -> None:
+    """Append a line to a text file, in the place of what a killed process left of one, and flush it to the disk.
 
     Raises
     ------
     DiskError
-        There is no room for the line. The file is as it was.
+        There is no room for the line; what is left of it goes with the next one.
     StoreError
         It is a link, a directory, a pipe, or cannot be written.
     """
-    with room_for(path, len(line)), open(_appendable(path), "a+b", buffering=0) as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(size - 1, 0))
-        torn = file.read(1) not in (b"", b"\n")
-        if torn:
-            file.seek(0)
-            last = file.read().rpartition(b"\n")[2]
-            if not is_whole(last):
-                torn, size = False, file.truncate(size - len(last))
-        left = b"\n" * torn + line.encode() + b"\n"
-        try:
-            while left:
-                left = left[file.write(left) or 0 :]
-            os.fsync(file.fileno())
-        except OSError:
-            file.truncate(size)
-            raise
+    with room_for(path, len(line)), open(_open_appendable(path), "a+b", buffering=0) as file:
+        file.seek(0)
+        file.truncate(file.read().rfind(b"\n") + 1)
+        file.write(f"{line}\n".encode())
+        os.fsync(file.fileno())
 
 
-def _appendable(path: Path) -> int:
-    """Return the descriptor of a file that lines are added to, made if it is not there."""
+def _open_appendable(path: Path) -> int:
+    """Return the descriptor of a file that lines are added to, made if it is not there.
+
+    A link is refused: in a directory from somebody else it could lead to any file of this user.
+    """
     try:
-        return open_own(path, os.O_CREAT | os.O_APPEND)
+        return open_file(path, APPENDED)[0]
     except OSError as error:
         if error.errno in NO_ROOM:
             raise

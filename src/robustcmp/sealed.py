@@ -7,8 +7,7 @@ any program opens the file, or before it, in the user block, in files of trained
 HDF5 files are built in memory and are written only when they are whole: the library crashes on a full disk. They are
 read in memory as well, after the seal was checked: the library crashes or hangs on some broken files. What anybody may
 have sealed is still read with distrust: an HDF5 file can name other files as the place of its values, and declare
-arrays that are far larger than itself; and a file can be far larger than what is in it. So each reader has a limit for
-the file's size where it knows one, and a large file of holes is none (`robustcmp.untrusted.read_file`).
+arrays that are far larger than itself. Each reader has a limit for the file's size where it knows one.
 """
 
 from __future__ import annotations
@@ -83,37 +82,24 @@ def is_sealed(path: str | os.PathLike[str], kind: str) -> bool:
 
 def check(path: str | os.PathLike[str], kind: str, limit: int = LARGEST) -> None:
     """Raise `SealError` unless a file is as it was sealed; its content is not looked at."""
-    _check(_bytes(path, kind, limit), kind)
-
-
-def _bytes(path: str | os.PathLike[str], kind: str, limit: int) -> bytes:
-    """Return the bytes of a file; one without a seal is refused before it is read whole."""
-    with seal_errors():
-        return read_file(path, limit, lambda first, last: _seal_of(first, last, kind))
-
-
-def _seal_of(first: bytes, last: bytes, kind: str) -> str:
-    """Return what the seal says that begins or ends a file, or raise `SealError` if there is none of that kind."""
-    block = first if first.startswith(MARK) else last
-    if not block.startswith(MARK):
-        raise SealError("it has no seal")
-    said = block.rstrip(b"\0").decode("ascii", "replace")
-    title = said.partition(", sha256 ")[0]
-    if title != f"robustcmp {kind}":
-        raise SealError(f"expected a file of the kind {kind!r}, received {title[len(MARK) :][:40]!r}")
-    return said
+    _check(read_bytes(path, limit), kind)
 
 
 def _check(content: bytes, kind: str) -> bytes:
     """Return HDF5's part of a file's bytes, or raise `SealError` unless they are as they were sealed."""
     in_front = content.startswith(MARK)
-    said = _seal_of(content[:BLOCK], content[-BLOCK:], kind)
+    block = content[:BLOCK] if in_front else content[-BLOCK:]
+    if not block.startswith(MARK):
+        raise SealError("it has no seal")
+    expected = block.rstrip(b"\0").decode("ascii", "replace")
+    title = expected.partition(", sha256 ")[0]
+    if title != f"robustcmp {kind}":
+        raise SealError(f"expected a file of the kind {kind!r}, received {title[len(MARK) :][:40]!r}")
     received = seal(kind, memoryview(content)[BLOCK:] if in_front else memoryview(content)[:-BLOCK])
-    if said != received:
-        expected = said.partition(", sha256 ")[2]
+    if expected != received:
         raise SealError(
-            f"expected SHA-256 {expected[:64]}, received {received[-64:]}: the file was changed after it was written, "
-            "or it is not whole"
+            f"expected SHA-256 {expected.partition(', sha256 ')[2][:64]}, received {received[-64:]}: the file was "
+            "changed after it was written, or it is not whole"
         )
     return content if in_front else content[:-BLOCK]
 
@@ -154,7 +140,7 @@ def open_hdf5(path: str | os.PathLike[str], kind: str, *, limit: int = LARGEST) 
         It is not as it was written, or holds what robustcmp does not write. So is everything that goes wrong while it
         is open.
     """
-    with from_bytes(_bytes(path, kind, limit), kind) as file:
+    with from_bytes(read_bytes(path, limit), kind) as file:
         yield file
 
 

@@ -39,32 +39,18 @@ from . import limits, processes
 from .errors import DeploymentError, SealError, UsageError, WeightsError, in_one_line
 from .files import open_file, user_cache
 
-LARGE = 2**26  # bytes of a file that is looked at for holes
-HOLES = 32  # how many times what is in it a large file may have
-SMALL = 2**20  # bytes of a file that is read whole, whatever it begins with
-END = 512  # bytes
-
 # bytes ---------------------------------------------------------------------------------------------------------------
 
 
-def read_file(path: str | os.PathLike[str], limit: int, look: Callable[[bytes, bytes], object] | None = None) -> bytes:
+def read_file(path: str | os.PathLike[str], limit: int) -> bytes:
     """Return the bytes of a regular file, or raise `OSError` for what is none, or larger than the limit.
 
-    Without a file object, which would take longer than reading a small file. Before the rest of one that is not small
-    is read, `look` is called with its first and its last 512 bytes, and may raise.
+    Without a file object, which would take longer than reading a small file.
     """
     descriptor, size = open_file(path)
     try:
         if size > limit:
             raise OSError(errno.EFBIG, f"expected at most {limit:,} bytes, received {size:,}", str(path))
-        _check_holes(descriptor, path)
-        if look is not None and size > SMALL:
-            ends = []
-            for start in (0, size - END):
-                os.lseek(descriptor, start, os.SEEK_SET)
-                ends.append(os.read(descriptor, END))
-            look(*ends)
-            os.lseek(descriptor, 0, os.SEEK_SET)
         parts = []
         while size > 0 and (part := os.read(descriptor, size)):
             parts.append(part)
@@ -74,41 +60,11 @@ def read_file(path: str | os.PathLike[str], limit: int, look: Callable[[bytes, b
         os.close(descriptor)
 
 
-def _check_holes(descriptor: int, path: str | os.PathLike[str]) -> None:
-    """Raise `OSError` for a large open file that is hardly more than holes: a few kilobytes that read as gigabytes.
-
-    Nothing is said of a file where the system does not tell holes from zeros.
-    """
-    size = os.fstat(descriptor).st_size
-    if size <= LARGE or not hasattr(os, "SEEK_DATA"):
-        return
-    filled = 0
-    end = 0
-    try:
-        while HOLES * filled < size:
-            start = os.lseek(descriptor, end, os.SEEK_DATA)
-            end = os.lseek(descriptor, start, os.SEEK_HOLE)
-            filled += end - start
-    except OSError as error:
-        if error.errno != errno.ENXIO:  # which says that nothing more is in it
-            return
-        raise OSError(
-            errno.EFBIG,
-            f"has {size:,} bytes, but for {filled:,} of them it is holes, as no program saves it",
-            str(path),
-        ) from None
-    finally:
-        os.lseek(descriptor, 0, os.SEEK_SET)
-
-
 def check_file(path: Path) -> None:
-    """Raise `WeightsError` unless a path is a file that ends: not a pipe or a device, not empty, and not of holes."""
+    """Raise `WeightsError` unless a path is a file that ends: not a pipe or a device, and not empty."""
     try:
         descriptor, size = open_file(path)
-        try:
-            _check_holes(descriptor, path)
-        finally:
-            os.close(descriptor)
+        os.close(descriptor)
     except (OSError, ValueError) as error:
         raise WeightsError(f"{path} cannot be read: {_reason(error)}") from None
     if not size:

@@ -21,7 +21,7 @@ from .statistics.power import (
     trainings_needed,
 )
 from .statistics.variance import RateVariance, rate_variance, upper_variance
-from .verdicts import why_nothing
+from .verdicts import explain_nothing
 
 if TYPE_CHECKING:
     import pandas
@@ -191,7 +191,7 @@ def _rows(results: Results, outcomes: Outcomes, goal: Goal, training_seconds: fl
     prices = _prices(results, outcomes, training_seconds)
     repeats = 1 if outcomes.deterministic or outcomes.expected else results.repeats(outcomes.attack)
     design = Design(min(map(len, groups)), outcomes.image_means.shape[1], repeats)
-    row = {"design": PILOT, "variance": ESTIMATE, "why": why_nothing(outcomes, detectable)}
+    row = {"design": PILOT, "variance": ESTIMATE, "why": explain_nothing(outcomes, detectable)}
     yield row | design._asdict() | {"detectable": detectable} | prices.of(design)
     if row["why"]:
         return

@@ -14,20 +14,21 @@ from numpy.typing import NDArray
 
 from ..errors import SealError, UsageError
 from ..records.answers import Checked, Contested
+from ..records.attack import NORMS
 from ..records.store import Run
 from ..sealed import Hdf5
 from .deployments import DEPLOYED_MARGIN, compare_deployments, control, describe_deployments
 from .distances import Distances, ExactPixel, Starts
 from .followups import Conditioning, as_dataset, average_blocks
 from .indicator import IndicatorRange, find_published_rates, indicator_ranges, relative, robustness_indicator, variants
-from .outcomes import Outcomes, variance
+from .outcomes import Outcomes, split_variance
 from .planning import plan
 from .recorded import Recorded, costs
 from .significance import ALPHA, Level, has_framework_level, of_distances, run_tests, select_deciding
 from .statistics import NO_EVIDENCE, Interval, bootstrap_interval, wilson_interval
 from .statistics.power import POWER
 from .trainings import Trainings, root_mean_std
-from .verdicts import Compared, Verdict, equivalence, verdicts
+from .verdicts import Verdict, decide, tabulate_equivalence
 
 if TYPE_CHECKING:
     import pandas
@@ -185,16 +186,18 @@ class Results(Recorded):
         def of_models(name: str) -> dict[str, NDArray[Any]]:
             return {model: self.values(model, attack, name) for model in models}
 
-        record, expected = self.attack_records[attack], self.exact_pixel.probabilities(attack)
+        record = self.attack_records[attack]
+        expected = self.exact_pixel.probabilities(attack)
         return Outcomes(
             attack,
             record.deterministic,
             of_models("success"),
             {model: self.seeds(model, attack) for model in models},
-            None if expected is None else {model: expected[model] for model in models},
-            twins=self.twins,
-            not_compared=self.distances.not_compared(attack, models),
-            **({record.norm: of_models(record.norm)} if record.compares_distances else {}),
+            expected and {model: expected[model] for model in models},
+            of_models(record.norm) if record.compares_distances else {},
+            NORMS[record.norm] if record.compares_distances else "",
+            self.distances.not_compared(attack, models),
+            self.twins,
         )
 
     @cached_property
@@ -221,11 +224,9 @@ class Results(Recorded):
         joint = joint[~of_distances(joint)]
         return [str(attack) for attack in joint.attack[~(joint.p_adjusted < ALPHA)]]
 
-    def equivalence(
-        self, margin: float, level: Level | None = None, of: Compared = "success rates"
-    ) -> pandas.DataFrame:
+    def equivalence(self, margin: float, level: Level | None = None) -> pandas.DataFrame:
         """Test whether sources differ by less than a margin: two one-sided tests (Schuirmann 1987)."""
-        return equivalence(self.outcomes, level or self.level, margin, of)
+        return tabulate_equivalence(self.outcomes, level or self.level, margin)
 
     @property
     def has_deployments(self) -> bool:
@@ -253,12 +254,12 @@ class Results(Recorded):
 
     def variance(self) -> pandas.DataFrame:
         """Return the variance components of a trained model's success rate, one row per attack."""
-        return variance(self.outcomes)
+        return split_variance(self.outcomes)
 
     @cached_property
     def verdicts(self) -> list[Verdict]:
         """The answer for each attack, about the `sources`; see `robustcmp.analysis.verdicts.Verdict`."""
-        return verdicts(self)
+        return decide(self)
 
     # the next comparison -----------------------------------------------------------------------------------------
 

@@ -34,7 +34,7 @@ from ..sources.recipes import FALLBACK_DATASET, default_dataset, load_for, short
 from ..sources.training import check_batches
 from ..threads import cores, processors
 from .benchmark import Benchmark, open_benchmark
-from .jobs import ControlJob, NotApplicable, PredictionJob, TrainingJob
+from .jobs import NotApplicable, PredictionJob, TrainingJob
 from .machine import check_gpu, check_psutil
 from .measurement import SEMANTICS, Asked, Measurement, Task
 from .process import Done, Failure, Job, run
@@ -64,7 +64,6 @@ def benchmark(
     batch_sizes: Sequence[int] | None = None,
     images: Sequence[int] = (1000,),
     epochs: float | None = None,
-    accuracy: float | None = None,
     repetitions: int = REPETITIONS,
     threads: int | None = None,
     device: Device = "auto",
@@ -105,8 +104,6 @@ def benchmark(
     epochs : float, optional
         For trainings; 0.1 is the first tenth of the steps of an epoch (default: 2, or 0.05 for a network without a
         recipe for the digits).
-    accuracy : float, optional
-        For trainings: the validation accuracy to which seconds are counted, 0 to 1.
     repetitions : int, default 5
         Of each measurement. With five, no paired test reaches p < 0.05; ten or more can.
     threads : int, optional
@@ -163,8 +160,6 @@ def benchmark(
     if what == "train":
         if deployments or models:
             raise UsageError("deployments and models are for predictions: nothing of them is trained")
-        if accuracy is not None and not 0 < accuracy <= 1:
-            raise UsageError(f"accuracy should be above 0 and at most 1, received {accuracy}", parameters=["accuracy"])
         epochs = choose_epochs(model, recipe) if epochs is None else check_size("epochs", epochs, limits.EPOCHS)
         series = question.list_trainings(frameworks, [*dict.fromkeys(sizes)], epochs)
     else:
@@ -187,7 +182,6 @@ def benchmark(
         failed={},
         control={},
         environment=made_with() | {"processor": processor(), "threads": threads},
-        accuracy=accuracy,
         not_applicable=question.not_applicable,
     )
     with store.writing():
@@ -326,7 +320,7 @@ class _Question:
             name: origin for name, origin in self.origins.items() if isinstance(origin, FromZoo | FromDeployment)
         }
         for name, origin in carried.items() if len(carried) > 1 else ():
-            job = ControlJob(origin, self.dataset, CONTROL_IMAGES, self.device, self.data_dir)
+            job = PredictionJob(origin, self.dataset, None, CONTROL_IMAGES, CONTROL_IMAGES, self.device, self.data_dir)
             try:
                 answers[name] = np.array(run(job, threads).outcome.logits)
             except Failure as failure:
@@ -452,7 +446,6 @@ def _record(planned: Planned, done: Done, threads: int) -> Measurement:
         device=outcome.device,
         resources=done.resources,
         epochs=outcome.epochs,
-        bytes=outcome.bytes,
         version=outcome.version,
         semantics=SEMANTICS,
     )

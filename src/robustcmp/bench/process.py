@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 from ..errors import RobustcmpError
 from ..processes import start_child
 from ..threads import processors
-from .jobs import ControlJob, NotApplicable, Outcome, PredictionJob, TrainingJob
+from .jobs import NotApplicable, Outcome, PredictionJob, TrainingJob
 from .machine import LOOK_SECONDS, Watch, read_children_seconds
 from .measurement import Resources
 
-Job = TrainingJob | PredictionJob | ControlJob
+Job = TrainingJob | PredictionJob
 
 
 class Failure(Exception):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
+import io
 import os
 import re
 import shlex
@@ -18,7 +19,6 @@ from ..provenance import own_version
 from .ending import end_on_signals, report_interrupt
 from .screen import wrap
 from .script import main as main
-from .streams import standard_streams
 
 DONE, FAILED, UNUSABLE = 0, 1, 2  # and 128 + N after signal N
 COMMANDS = {
@@ -59,11 +59,6 @@ class Formatter(argparse.RawDescriptionHelpFormatter):
         return f"{action.help} (default: {value})"
 
 
-def _expand_home(word: str) -> str:
-    """Return an argument with the user's directory for ``~``, which shells leave after ``=`` and ``:``."""
-    return re.sub(r"(?<![^=:])~[^/=:]*", lambda found: os.path.expanduser(found[0]), word)
-
-
 class Parser(argparse.ArgumentParser):
     """Refuses abbreviated options, suggests the nearest one, and leaves every message to `run_command`."""
 
@@ -79,7 +74,7 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Look at the options first: that one is mistyped says more than that another is missing."""
-        words = [_expand_home(word) for word in (sys.argv[1:] if args is None else args)]
+        words = list(sys.argv[1:] if args is None else args)
         for word in words[: words.index("--")] if "--" in words else words:
             option = word.partition("=")[0]
             if re.match(r"--?[A-Za-z]", option) and option not in self._option_string_actions:
@@ -130,24 +125,17 @@ def describe(error: RobustcmpError) -> str:
     if options:
         text += f"\nSee {', '.join(options)}."
     if isinstance(error, MissingWeightsError):
-        text += "\nTrain them with:" + "".join(f"\n  {command}" for command in _trainings(error.fit_arguments))
+        text += "\nTrain them with:" + "".join(f"\n  {command}" for command in _list_commands(error.fit_arguments))
     return text
 
 
-def _trainings(missing: Sequence[dict[str, str | int]]) -> list[str]:
-    """Return the commands that train some models: one for all frameworks that lack the same training seeds."""
-    seeds: dict[Any, list[str]] = {}  # by the rest of the arguments
+def _list_commands(missing: Sequence[dict[str, str | int]]) -> list[str]:
+    """Return the commands that train some models, one for each framework."""
+    seeds: dict[str, list[str]] = {}
     for arguments in missing:
-        rest = tuple((name, value) for name, value in arguments.items() if name != "seed")
-        seeds.setdefault(rest, []).append(str(arguments["seed"]))
-    frameworks: dict[Any, list[str]] = {}
-    for rest, lacking in seeds.items():
-        others = tuple(f"--{name} {shlex.quote(str(value))}" for name, value in rest if name != "framework")
-        frameworks.setdefault((others, " ".join(lacking)), []).append(str(dict(rest)["framework"]))
-    return [
-        " ".join(["python -m robustcmp.train", *others, "--framework", *names, "--training-seeds", lacking])
-        for (others, lacking), names in frameworks.items()
-    ]
+        options = [f"--{name} {shlex.quote(str(value))}" for name, value in arguments.items() if name != "seed"]
+        seeds.setdefault(" ".join(options), []).append(str(arguments["seed"]))
+    return [f"python -m robustcmp.train {options} --training-seeds {' '.join(seeds[options])}" for options in seeds]
 
 
 def say(text: str) -> None:
@@ -167,23 +155,26 @@ def run_command(run: Callable[[Sequence[str]], None], command: str, arguments: S
     if not faulthandler.is_enabled():
         with suppress(OSError, ValueError, RuntimeError):  # there is no standard error
             faulthandler.enable()
-    with standard_streams():
-        return _status(run, command, words)
-
-
-def _status(run: Callable[[Sequence[str]], None], command: str, given: list[str]) -> int:
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         with end_on_signals(), enough_memory("this command", "--images or --batch-size"):
-            run(given)
+            run(words)
             sys.stdout.flush()
     except RobustcmpError as error:
         say(describe(error))
         return UNUSABLE if isinstance(error, UsageError) else FAILED
+    except BrokenPipeError:  # who reads has read enough, as head does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        with suppress(OSError):
+            say("error: nobody reads the output. Finished work is saved.")
+        return FAILED
     except OSError as error:  # a full disk
         say(f"error: {error}. Finished work is saved.")
         return FAILED
     except KeyboardInterrupt as error:
-        return report_interrupt(error, command, given)
+        return report_interrupt(error, command, words)
     return DONE
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import shlex
 import sys
 from argparse import Namespace
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
 Say = Callable[[str], None]
 SHOWN = 20  # names of classes
-FIRST_LOOK = 20  # images
 IMAGES = {"digits": 200}  # attacked at the most, unless --images says otherwise: the first command is to end soon
 
 
@@ -101,13 +99,6 @@ def _add_models(group: _ArgumentGroup) -> None:
         metavar="NAME",
         help="also convert each model and compare what comes out: onnxruntime, onnxruntime-int8, … "
         "(robustcmp list deployments)",
-    )
-    group.add_argument(
-        "--gradient",
-        default="source",
-        metavar="KIND",
-        help="what FGSM follows on deployed models: the gradient of their source (source), their own answers "
-        "(finite-differences), or nothing (none)",
     )
     group.add_argument("--data-dir", metavar="DIR", help="directory of the dataset")
 
@@ -187,7 +178,9 @@ def _evaluate(given: Sequence[str]) -> None:
     from ..runs.followups import check_conditional
     from ..runs.question import check_numbers
 
-    suite = _add_own(load_suite(options.suite[0]), options.suite[1:])
+    suite = load_suite(options.suite[0])
+    if options.suite[1:]:
+        suite = _add_own(suite, options.suite[1:])
     repeats = suite.count_repeats(_repeats(options.repeats or [], suite))
     check_numbers(options.images, options.batch_size, options.seed)
     check_device(options.device)
@@ -206,14 +199,15 @@ def _evaluate(given: Sequence[str]) -> None:
     if options.dry_run:
         tell(introduction)
         return _estimate(comparison, suite, arguments)
-    evaluation = _finished(options, arguments)
+    evaluation = _find_finished(options, arguments)
     if evaluation is None:
         from ..compare import evaluate
 
         tell(introduction)
         where = {"executor": options.executor, "group_seconds": options.group_seconds, "group_memory": memory}
         evaluation = evaluate(comparison.origins, comparison.data.images, comparison.data.labels, **where, **arguments)
-    _ask_more(options, evaluation)
+    for measure in _list_missing(options, evaluation):
+        measure(progress=not options.quiet)
     _print(options, evaluation, tell)
     if evaluation.results.same_weights and not evaluation.results.same_weights["passed"]:
         raise ControlError("these frameworks give different results for the same weights: the control did not pass")
@@ -229,8 +223,6 @@ def _evaluate(given: Sequence[str]) -> None:
 
 def _add_own(suite: Suite, given: Sequence[str]) -> Suite:
     """Return a suite with attacks of the user's, ``NAME=module:function``, beside its own."""
-    if not given:
-        return suite
     from ..attacks.suite import check_attack
     from ..sources.from_code import call_function, is_function
 
@@ -281,16 +273,13 @@ def _usual_directory(comparison: _Comparison, suite: Suite) -> str:
     return f"runs/{comparison.about['model']}-{dataset}-{suite.name}{comparison.suffix}"
 
 
-def _finished(options: Namespace, arguments: dict[str, Any]) -> Evaluation | None:
+def _find_finished(options: Namespace, arguments: dict[str, Any]) -> Evaluation | None:
     """Return the finished run of just this question, where there is one: its models need not be loaded."""
     from ..evaluation import find_finished
 
     about = arguments["about"]
     finished = find_finished(arguments["out"], about) if about["question"]["models"] else None
-    if finished is None or _unmeasured(options, finished):
-        return None
-    is_complete = finished.results.same_weights or finished.results.checked  # or it was interrupted in the checks
-    return finished if is_complete else None
+    return None if finished is None or _list_missing(options, finished) else finished
 
 
 def _estimate(comparison: _Comparison, suite: Suite, arguments: dict[str, Any]) -> None:
@@ -338,25 +327,19 @@ def _question(options: Namespace, suite: Suite, repeats: dict[str, int]) -> dict
     }
 
 
-def _unmeasured(options: Namespace, evaluation: Evaluation) -> list[Callable[..., object]]:
-    """Return how to measure what was asked for beside the attacks and is not there."""
+def _list_missing(options: Namespace, evaluation: Evaluation) -> list[Callable[..., object]]:
+    """Return how to measure what was asked for beside the attacks and is not there, health checks first."""
     measures: list[Callable[..., object]] = []
     results = evaluation.results
+    if not results.same_weights and results.checked is None:
+        measures.append(evaluation.run_checks)
     if "transfer" in options.also and results.transferred is None:
         measures.append(evaluation.run_transfer)
     measured = results.conditioned.attacks if results.conditioned else []
-    if "conditioning" in options.also and (missing := [attack for attack in results.attacks if attack not in measured]):
+    missing = [attack for attack in results.attacks if attack not in measured]
+    if "conditioning" in options.also and missing:
         measures.append(partial(evaluation.run_conditioning, missing))
     return measures
-
-
-def _ask_more(options: Namespace, evaluation: Evaluation) -> None:
-    """Make the health checks, and what else was asked for, unless they are there."""
-    shown = not options.quiet
-    if not evaluation.results.same_weights and evaluation.results.checked is None:
-        evaluation.run_checks(progress=shown)
-    for measure in _unmeasured(options, evaluation):
-        measure(progress=shown)
 
 
 def _print(options: Namespace, evaluation: Evaluation, tell: Say) -> None:
@@ -369,7 +352,7 @@ def _print(options: Namespace, evaluation: Evaluation, tell: Say) -> None:
     from ..report.text import summary
     from ..report.words import name_stronger_suite
 
-    remove_left_over(evaluation.results.run.directory)  # by a command that was killed while it wrote its page
+    remove_left_over(evaluation.results.run.directory, "report")  # by a command that was killed while it wrote its page
     page = evaluation.results.run.directory / "report.html"
     if options.json:
         print(json.dumps(evaluation.to_json()), flush=True)
@@ -439,7 +422,6 @@ def _of_the_zoo(options: Namespace, tell: Say) -> _Comparison:
 def _from_files(options: Namespace) -> _Comparison:
     """Check and look up what ``--weights`` asks for."""
     from ..data import is_own, load_dataset
-    from ..deployments.deploy import check_gradient_kind
     from ..sources.named_files import (
         describe_normalisation,
         describe_pooling,
@@ -451,9 +433,8 @@ def _from_files(options: Namespace) -> _Comparison:
 
     if options.framework or options.same_weights or options.training_seeds or options.recipe != "default":
         raise UsageError("--weights cannot be combined with --framework, --training-seeds, --recipe or --same-weights")
-    check_gradient_kind(options.gradient)
     unpaired = file_origins(options.weights, options.architecture)
-    origins, lines = pair_with_sources(unpaired, options.gradient)
+    origins, lines = pair_with_sources(unpaired)
     lines += describe_pooling(unpaired)
     networks = [network for each in origins.values() for network in each]
     design = networks[0].design
@@ -480,22 +461,16 @@ def _from_files(options: Namespace) -> _Comparison:
 def _describe_images(data: Dataset) -> str:
     """Return a line about images of the user's: which class has which number is worth a look."""
     shape = " × ".join(map(str, data.images.shape[1:]))
-    names = [f"{number} {name}" for number, name in enumerate(data.class_names[:SHOWN])]
-    more = ", …" if len(data.class_names) > SHOWN else ""
-    classes = (
-        f", {data.classes} classes: {', '.join(names)}{more}" if names else f", labels from 0 to {data.classes - 1}"
-    )
-    return f"{data.name}: {len(data.images):,} images of {shape}{classes}"
+    names = ", ".join(f"{number} {name}" for number, name in enumerate(data.class_names[:SHOWN]))
+    return f"{data.name}: {len(data.images):,} images of {shape}, {data.classes} classes{names and f': {names}'}"
 
 
 def _add_deployments(options: Namespace, comparison: _Comparison) -> _Comparison:
     """Add the deployments that ``--deploy`` asks for."""
-    from ..deployments.deploy import check_gradient_kind
     from ..sources.deployed import deployments_of
     from ..sources.from_files import FromFile
     from ..sources.from_zoo import FromZoo
 
-    check_gradient_kind(options.gradient)
     if not options.deploy:
         return comparison
     if options.same_weights:
@@ -505,7 +480,7 @@ def _add_deployments(options: Namespace, comparison: _Comparison) -> _Comparison
         for label, each in comparison.origins.items()
     }
     sources = {label: each for label, each in sources.items() if each}
-    deployed = deployments_of(sources, options.deploy, comparison.dataset, options.data_dir, options.gradient)
+    deployed = deployments_of(sources, options.deploy, comparison.dataset, options.data_dir)
     if both := [label for label in deployed if label in comparison.origins]:
         raise UsageError(
             f"{both[0]} is compared as a file and asked for with --deploy: leave out one of them, or compare twice"
@@ -523,26 +498,15 @@ def _introduce(comparison: _Comparison, suite: Suite, options: Namespace, repeat
     data = comparison.data
     lines = list(comparison.trainings)
     wanted = options.images or suite.images
-    if options.weights and wanted > FIRST_LOOK and not (options.repeats or options.dry_run):
-        lines.append(f"for a first look add --images {FIRST_LOOK} --repeats 1; --dry-run says how long all of it takes")
-    if wanted == IMAGES.get(data.name) and wanted < suite.images:
-        cost = "" if options.weights else ": about ten minutes for thirty LeNets on two cores"
-        lines.append(
-            f"{wanted} images of {data.name} are attacked{cost} "
-            f"(--images {len(data.images)} attacks all that every model classifies correctly)"
-        )
+    if wanted < suite.images and wanted == IMAGES.get(data.name):
+        lines.append(f"{wanted} images of {data.name} are attacked (--images {len(data.images)} attacks all)")
     if len(data.images) < wanted:
-        lines.append(
-            f"{data.name} has {len(data.images)} test images, fewer than the {wanted:,} requested: all "
-            "that every model classifies correctly are attacked"
-        )
+        lines.append(f"{data.name} has {len(data.images)} test images, fewer than the {wanted:,} requested")
     trainings = min(map(len, comparison.origins.values()))
     random = max((repeats[name] for name, attack in suite.attacks.items() if not attack.deterministic), default=1)
     if trainings > 1 and random > 1 and not options.repeats:
-        each = math.ceil(random / trainings)
         lines.append(
-            f"the {random} repeats of each random attack are spread over the {trainings} trainings of a framework, "
-            f"{each} on each with its own draws: about the cost of one training per framework with all repeats "
+            f"the {random} repeats of each random attack are spread over the {trainings} trainings of a framework "
             f"(--repeats {random} runs all of them on every training)"
         )
     return lines

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import HostError, RobustcmpError, UsageError
 from .command import Parser, run_command, say
-from .screen import screen_width, use_color
+from .screen import use_color
 
 if TYPE_CHECKING:
     from ..bench.store import BenchmarkStore
@@ -51,14 +51,11 @@ def _list(given: Sequence[str]) -> None:
         _list_runs(options)
         return
     rows = {"zoo": _models, "suites": _suites, "data": _datasets, "hosts": _hosts, "deployments": _deployments}
-    print_rows(rows[options.kind](), options.json, wrap_cells=options.kind == "deployments")
+    print_rows(rows[options.kind](), options.json)
 
 
-def print_rows(rows: Sequence[dict[str, Any]], as_json: bool, *, wrap_cells: bool = False) -> None:
-    """Print rows, a table whose columns are their keys: as wide as the terminal, or as needed where there is none.
-
-    Rows that have whole sentences are wrapped there as well, at the width of results; their names are not.
-    """
+def print_rows(rows: Sequence[dict[str, Any]], as_json: bool) -> None:
+    """Print rows, a table whose columns are their keys: as wide as the terminal, or as needed where there is none."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -67,11 +64,11 @@ def print_rows(rows: Sequence[dict[str, Any]], as_json: bool, *, wrap_cells: boo
     if as_json:
         print(json.dumps(rows, indent=1))
         return
-    width = screen_width() if wrap_cells else None if sys.stdout.isatty() else 10_000
+    width = None if sys.stdout.isatty() else 10_000
     console = screen(width=width, force_terminal=use_color(sys.stdout))
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for name in rows[0] if rows else ():
-        table.add_column(name.replace("_", " "), overflow="fold", no_wrap=wrap_cells and not table.columns)
+        table.add_column(name.replace("_", " "), overflow="fold")
     for row in rows:
         table.add_row(*("–" if value is None else str(value) for value in row.values()))
     console.print(table)
@@ -188,10 +185,10 @@ def _describe_run(run: Run) -> dict[str, Any]:
         if benchmark.is_there:
             return row | _describe_benchmark(benchmark)
         manifest = run.manifest()
-        if not manifest:
-            raise run.lost_manifest
     except RobustcmpError as error:
         return row | {"state": str(error)}
+    if not manifest:
+        return row | {"state": "manifest.json is missing: rerun the command that made it"}
     trainings: dict[str, int] = {}
     for model in manifest["models"]:
         trainings[model["name"]] = trainings.get(model["name"], 0) + 1

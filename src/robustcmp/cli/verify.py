@@ -5,31 +5,24 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import StoreError, UsageError
 from .command import Parser, run_command, say
 from .list import RUNS, print_rows
-
-if TYPE_CHECKING:
-    from ..records.store import Run
 
 
 def _parser() -> Parser:
     parser = Parser(
         "robustcmp verify",
         "Check that every file of a run is there and as it was written.",
-        "  robustcmp verify lenet5-mnist-guo2019\n"
-        "  robustcmp verify runs/lenet5-mnist-guo2019 --sums\n"
-        "  robustcmp verify runs/lenet5-mnist-guo2019 --repair",
+        "  robustcmp verify lenet5-mnist-guo2019\n  robustcmp verify runs/lenet5-mnist-guo2019 --sums",
     )
     parser.add_argument("run", metavar="RUN", help=f"a run's directory, or its name in {RUNS}")
     parser.add_argument("--json", action="store_true", help="print a JSON list of objects instead of a table")
-    then = parser.add_mutually_exclusive_group()
-    then.add_argument(
+    parser.add_argument(
         "--sums", action="store_true", help="write SHA256SUMS, for sha256sum --check, unless a file is broken"
     )
-    then.add_argument("--repair", action="store_true", help="make a lost or broken manifest again, instead")
     return parser
 
 
@@ -46,9 +39,6 @@ def _verify(given: Sequence[str]) -> None:
     options = _parser().parse_args(given)
     directory = _find_directory(options.run)
     benchmark = BenchmarkStore(directory)
-    if options.repair:
-        _repair(Run(directory), options.json)
-        return
     rows: list[dict[str, Any]]
     if benchmark.is_there:
         rows = [{"file": str(file), "state": "broken", "reason": reason} for file, reason in benchmark.broken()]
@@ -71,14 +61,3 @@ def _find_directory(name: str) -> Path:
     if not directory.is_dir():
         raise UsageError(f"there is no run {name}, and none in {RUNS}. See robustcmp list runs")
     return directory
-
-
-def _repair(run: Run, as_json: bool) -> None:
-    from ..records.upkeep import repair
-
-    with run.writing():
-        done = repair(run)
-    if as_json:
-        print_rows([{"done": line} for line in done], True)
-    else:
-        say("\n".join(done))

@@ -113,6 +113,7 @@ def fetch(urls: Sequence[str], md5: str, folder: Path) -> Path:
     """Download a file into a folder, from the first address that has it, unless it is there already."""
     import pooch
 
+    pooch.get_logger().setLevel("WARNING")
     name = urls[0].rpartition("/")[2]
     failures = []
     reasons = []

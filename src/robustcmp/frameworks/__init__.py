@@ -148,7 +148,7 @@ def recognise(thing: Any, native: Any = None) -> Framework:
     for cls in type(thing).__mro__:
         package = cls.__module__.partition(".")[0]
         if package == "keras":
-            package = _keras_backend()
+            package = str(sys.modules["keras"].backend.backend())
         package = "jax" if package in OF_JAX else package
         if package in (*NAMES, "numpy"):
             return _adapter(package)
@@ -164,18 +164,8 @@ def _remedy(thing: Any) -> str:
         return "Load the network first, or compare files with robustcmp eval --weights."
     if isinstance(thing, Mapping):
         return "These are weights: load them into their network, in torch network.load_state_dict(weights)."
-    if hasattr(owner := getattr(thing, "__self__", thing), "predict_proba"):
-        name = type(owner).__name__
-        return (
-            f"For a classifier such as {name}: robustcmp.wrap_functions(logits=lambda x: "
-            'classifier.predict_proba(x.reshape(len(x), -1)), outputs="probabilities").'
-        )
     return (
-        "Pass framework= for a plain JAX function, or a pair (apply, parameters); any other code goes into "
-        "robustcmp.wrap_functions."
+        "Pass framework= for a plain JAX function, or a pair (apply, parameters); any other code, such as a classifier "
+        "of scikit-learn, goes into robustcmp.wrap_functions(logits=lambda x: classifier.predict_proba(x.reshape("
+        'len(x), -1)), outputs="probabilities").'
     )
-
-
-def _keras_backend() -> str:
-    backend: str = sys.modules["keras"].backend.backend()
-    return backend

@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 from ..errors import DeploymentError, ModelError, UsageError
 from ..networks.architecture import Architecture
 from ..networks.weights import Weights
+from . import keras_networks
 
-DataFormat = Literal["channels_first", "channels_last"]
+DataFormat = keras_networks.DataFormat
 Device = Literal["auto", "cpu", "cuda"]
 Function = Callable[..., Any]
 """Images to logits, in tensors of one framework; or what the images are made from."""
@@ -34,7 +35,6 @@ Make = Callable[..., Any]
 Bounds = tuple[float, float]
 Draws = Callable[[], AbstractContextManager[None]]
 """Seeds what is drawn inside of a ``with`` block, always alike."""
-WITHOUT_LOGITS = 'Return logits from the network, or keep the softmax with outputs="probabilities".'
 
 
 class Trainer(ABC):
@@ -153,9 +153,6 @@ class Framework(ABC):
     def set_threads(self, count: int) -> None:  # noqa: B027
         """Let calls from this thread use so many threads; nothing where all callers share one pool."""
 
-    def reset_retries(self) -> None:  # noqa: B027
-        """Take note that a cell begins: what was tried once more in the last one may be again."""
-
     @abstractmethod
     def forked_rng(self, seed: int) -> AbstractContextManager[None]:
         """Seed the framework's global random state inside a ``with`` block and restore the caller's after it."""
@@ -201,11 +198,11 @@ class Framework(ABC):
 
     def layout(self, native: Any) -> DataFormat:
         """Return the layout of images that a network takes unless its caller says otherwise."""
-        return self.data_format
+        return keras_networks.keras_layout(native) if keras_networks.is_keras(native) else self.data_format
 
     def ends_in_softmax(self, native: Any) -> bool:
         """Say whether a network is known by its layers to end in a softmax, which `without_softmax` can cut."""
-        return False
+        return keras_networks.is_keras(native) and keras_networks.ends_in_softmax(native)
 
     def without_softmax(self, native: Any) -> Any:
         """Return a network that answers the logits of one that ends in a softmax, which stays as it is.
@@ -215,14 +212,16 @@ class Framework(ABC):
         UsageError
             No softmax is found at its end.
         """
+        if keras_networks.is_keras(native):
+            return keras_networks.without_softmax(native)
         raise UsageError(
             "cut_softmax=True takes a Functional or Sequential model of Keras, or a torch.nn.Sequential, received "
-            f"{type(native).__name__}. {WITHOUT_LOGITS}"
+            f"{type(native).__name__}. {keras_networks.WITHOUT_LOGITS}"
         )
 
     def eight_bit_layer(self, native: Any) -> str:
         """Return the name of the layer by which a network takes images in [0, 255], "" where none is known."""
-        return ""
+        return keras_networks.eight_bit_layer(native) if keras_networks.is_keras(native) else ""
 
     def parameters(self, native: Any) -> list[NDArray[Any]] | None:
         """Return all that a network has learned, in an order of its own; None where that cannot be had.
@@ -344,12 +343,9 @@ def as_tensor(answer: Any) -> Any:
     try:
         tensor = ep.astensor(logits)
     except ValueError:
-        parts = logits if isinstance(logits, (Mapping, tuple, list)) else ()
-        names = logits if isinstance(logits, Mapping) else range(len(parts))
         raise ModelError(
-            f"the model should return one tensor of logits, received a {type(logits).__name__}"
-            + (f" of {', '.join(map(str, names))}" if parts else "")
-            + ". Wrap a function, or a network around this one, that returns the logits alone."
+            f"the model should return one tensor of logits, received a {type(logits).__name__}. Wrap a function, or a "
+            "network around this one, that returns the logits alone."
         ) from None
     float32 = tensor.float32()
     return logits if tensor.dtype == float32.dtype else float32.raw

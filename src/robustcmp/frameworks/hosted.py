@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import threading
 import weakref
@@ -18,8 +17,6 @@ from ..networks.architecture import Architecture, is_trainable
 from ..networks.weights import Weights
 from .base import Device, Function, TrainableFramework, Trainer
 from .numpy import NumPy
-
-_log = logging.getLogger("robustcmp")
 
 
 class Hosted(NumPy, TrainableFramework):
@@ -38,16 +35,10 @@ class Hosted(NumPy, TrainableFramework):
         self._start = start
         self._process: HostProcess | None = None
         self._starting = threading.Lock()
-        self._restarts = 1
 
     def process(self) -> HostProcess:
-        """Return the running process; one that has died is replaced once a cell, or if it is asked for once more."""
+        """Return the running process; one that has ended is replaced."""
         with self._starting:
-            if self._process is not None and self._process.died:
-                if not self._restarts:
-                    self._restarts = 1
-                    raise HostError(f"the host {self.name} died again; the next call restarts it")
-                self._restarts -= 1
             if self._process is None or not self._process.alive:
                 self._process = self._start()
             return self._process
@@ -61,18 +52,6 @@ class Hosted(NumPy, TrainableFramework):
 
     def is_out_of_memory(self, error: Exception) -> bool:
         return getattr(error, "out_of_memory", False) or super().is_out_of_memory(error)
-
-    def reset_retries(self) -> None:
-        self._restarts = 1
-
-    def check_retry(self, error: HostError) -> None:
-        """Raise an error again unless it is a death after which the process may be replaced in this cell."""
-        if not error.died:
-            raise error
-        if not self._restarts:
-            self._restarts = 1  # whoever asks again has been told
-            raise error
-        _log.warning("%s It is started again.", error)
 
     def parameters(self, native: Any) -> list[NDArray[Any]] | None:
         return [*self.get_weights(native, native._architecture).values()] if isinstance(native, HostedNetwork) else None
@@ -142,13 +121,8 @@ class HostedNetwork:
         self, call: str, arrays: dict[str, NDArray[Any]] | None = None, **content: Any
     ) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Ask its host something about it."""
-        try:
-            process, number = self.living()
-            return process.call(call, arrays, of=number, **content)
-        except HostError as error:
-            self.adapter.check_retry(error)
-            process, number = self.living()
-            return process.call(call, arrays, of=number, **content)
+        process, number = self.living()
+        return process.call(call, arrays, of=number, **content)
 
     def living(self) -> tuple[HostProcess, int]:
         """Return its process and its number there; if the process has ended, a new one that has its weights."""

@@ -34,8 +34,7 @@ from ..networks.architecture import (
 )
 from ..networks.weights import Weights
 from ..threads import cores
-from .base import Bounds, DataFormat, Device, Function, Make, Pullback, TrainableFramework, Trainer, as_tensor, round_up
-from .keras_networks import eight_bit_layer, ends_in_softmax, is_keras, keras_layout, without_softmax
+from .base import Bounds, Device, Function, Make, Pullback, TrainableFramework, Trainer, as_tensor, round_up
 
 # By default XLA takes three quarters of a GPU's memory, and the other frameworks get what is left.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
@@ -232,19 +231,6 @@ class Jax(TrainableFramework):
             yield
         finally:
             JAXTensor.key = kept
-
-    def ends_in_softmax(self, native: Any) -> bool:
-        return is_keras(native) and ends_in_softmax(native)
-
-    def without_softmax(self, native: Any) -> Any:
-        native = getattr(native, "keras", None) or native
-        return without_softmax(native) if is_keras(native) else super().without_softmax(native)
-
-    def eight_bit_layer(self, native: Any) -> str:
-        return eight_bit_layer(native) if is_keras(native) else ""
-
-    def layout(self, native: Any) -> DataFormat:
-        return keras_layout(native) if is_keras(native) else super().layout(native)
 
     def as_network(self, native: Any) -> JaxNetwork:
         return as_network(native)

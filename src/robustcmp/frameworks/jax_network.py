@@ -9,15 +9,12 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from functools import partial
-from itertools import combinations
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from ..errors import ModelError, RobustcmpError, UsageError
+from ..errors import ModelError, RobustcmpError, UsageError, in_one_line
 from ..networks.architecture import Architecture
 from .base import as_tensor
 from .keras_networks import is_keras, stateless
@@ -38,6 +35,9 @@ PAIRS = (
 )
 
 
+ONE_IMAGE = "If it takes one image and no batch, pass jax.vmap of it: jax.vmap(apply, (None, 0)) of a pair."
+
+
 class JaxNetwork:
     """A function of parameters and images, with its parameters: ``network(images) -> logits``.
 
@@ -49,13 +49,10 @@ class JaxNetwork:
         What it has learned.
     architecture : Architecture, optional
         The design that it was built from, whose weights are the parameters.
-    keras : keras.Model, optional
-        What it was made of.
     """
 
-    def __init__(self, apply: Apply, parameters: Any, architecture: Architecture | None = None, keras: Any = None):
+    def __init__(self, apply: Apply, parameters: Any, architecture: Architecture | None = None):
         self.apply = apply
-        self.keras = keras
         self.parameters = parameters
         self.architecture = architecture
 
@@ -140,8 +137,7 @@ def as_network(native: Any) -> JaxNetwork:
     arrays = [leaf for leaf, array in zip(leaves, is_array, strict=True) if array]
     # The caller may change arrays of NumPy.
     arrays = [np.array(array) if isinstance(array, (np.ndarray, np.generic)) else array for array in arrays]
-    keras = native if is_keras(native) else None
-    return JaxNetwork(_Brought(of_arrays, hint, is_pair=type(native) is tuple), arrays, keras=keras)
+    return JaxNetwork(_Brought(of_arrays, hint), arrays)
 
 
 def _pair(native: Any) -> tuple[Apply, Any, str]:
@@ -215,86 +211,31 @@ def _is_array(leaf: Any) -> bool:
 class _Brought:
     """A function of parameters and images that a caller brought: whatever it raises becomes one line with a remedy."""
 
-    def __init__(self, apply: Apply, hint: str, is_pair: bool):
-        self._apply, self._hint, self._is_pair = apply, hint, is_pair
+    def __init__(self, apply: Apply, hint: str):
+        self._apply = apply
+        self._hint = hint
 
     def __call__(self, parameters: Any, x: jax.Array) -> jax.Array:
         try:
-            program = jax.make_jaxpr(self._logits)(parameters, x)
+            logits: jax.Array = as_tensor(self._apply(parameters, x))
         except (RobustcmpError, MemoryError, jax.errors.JaxRuntimeError):
             raise
         except Exception as error:  # whatever a network and its library raise
-            raise UsageError(self._explain(error, parameters, x)) from error
-        (logits,) = program.out_avals
-        if logits.ndim == 1 and logits.shape != x.shape[:1] and (remedy := self._remedy(parameters, x)):
-            raise ModelError(f"the JAX network answers {x.shape[0]} images with the shape {logits.shape}. {remedy}")
-        if "f16[" in str(program):  # also bfloat16, and inside of a network whose parameters are float32
-            return _scale_logits(self._logits, parameters, x)
-        return self._logits(parameters, x)
-
-    def _logits(self, parameters: Any, x: jax.Array) -> jax.Array:
-        logits: jax.Array = as_tensor(self._apply(parameters, x))
+            raise UsageError(self._explain(error, x)) from error
+        if logits.ndim == 1 and logits.shape != x.shape[:1]:
+            raise ModelError(f"the JAX network answers {x.shape[0]} images with the shape {logits.shape}. {ONE_IMAGE}")
         return logits
 
-    def _explain(self, error: Exception, parameters: Any, x: jax.Array) -> str:
-        kind, lines = type(error).__name__, str(error).splitlines() or [""]
+    def _explain(self, error: Exception, x: jax.Array) -> str:
+        kind = type(error).__name__
         if isinstance(error, NEEDS_VALUES):  # what follows the first line is advice about jit
             return (
                 f"the JAX network cannot be traced, because it needs the values of its images or parameters: {kind}: "
-                f"{lines[0].rstrip('.')}. Write it with jax.numpy and jax.lax, or pass functions of NumPy arrays to "
-                "robustcmp.wrap_functions."
+                f"{str(error).partition('.')[0]}. Write it with jax.numpy and jax.lax, or pass functions of NumPy "
+                "arrays to robustcmp.wrap_functions."
             )
-        said = " ".join(" ".join(lines).split())[:300].rstrip(".")
-        remedy = self._remedy(parameters, x) or self._hint
-        return f"the JAX network failed on images of shape {x.shape}: {kind}: {said}. {remedy}"
-
-    def _remedy(self, parameters: Any, x: jax.Array) -> str:
-        """Return how images have to be passed so that the network answers, as far as it is found by trying."""
-        first = x.ndim == 4 and (x.shape[-1] in (1, 3) or x.shape[1] not in (1, 3))
-        turned = (0, 3, 1, 2) if first else (0, 2, 3, 1)
-        dtype = next((array.dtype for array in parameters if jnp.issubdtype(array.dtype, jnp.floating)), x.dtype)
-        vmapped = "jax.vmap(apply, (None, 0))" if self._is_pair else "jax.vmap(function)"
-        ways: dict[str, Callable[[jax.Array], jax.Array]] = {
-            f'pass data_format="channels_{"first" if first else "last"}"': lambda x: x.transpose(turned),
-            f'cast images to its precision in apply, images.astype("{dtype}")': lambda x: x.astype(dtype),
-            f"turn it into {vmapped}, because it takes one image and no batch": lambda x: x[0],
-        }
-        for number in range(1, len(ways) + 1):
-            for remedies in combinations(ways, number):
-
-                def tried(parameters: Any, x: jax.Array, remedies: Sequence[str] = remedies) -> jax.Array:
-                    for remedy in remedies:
-                        x = ways[remedy](x)
-                    return self._logits(parameters, x)
-
-                try:
-                    logits = jax.eval_shape(tried, parameters, x)
-                except Exception:  # as of what is being explained
-                    continue
-                if logits.ndim == (1 if "jax.vmap" in remedies[-1] else 2):
-                    return f"It answers if you {' and '.join(remedies)}."
-        return ""
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _scale_logits(function: Apply, parameters: Any, x: jax.Array) -> jax.Array:
-    """Return a function's answer; what is pulled back through it is scaled to 1 for each image, and scaled back.
-
-    The gradient of a confident loss is below the smallest float16.
-    """
-    return function(parameters, x)  # type: ignore[no-any-return]
-
-
-def _forward(function: Apply, parameters: Any, x: jax.Array) -> tuple[jax.Array, Callable[..., Any]]:
-    logits, pull_back = jax.vjp(partial(function, parameters), x)
-    return logits, pull_back
-
-
-def _backward(function: Apply, pull_back: Callable[..., Any], v: jax.Array) -> tuple[None, jax.Array]:
-    largest = jnp.abs(v).max(axis=range(1, v.ndim), keepdims=True)
-    scales = jnp.where(largest > 0, largest, 1)
-    (gradient,) = pull_back(v / scales)
-    return None, gradient * scales.reshape(-1, *[1] * (gradient.ndim - 1))
-
-
-_scale_logits.defvjp(_forward, _backward)
+        reason = in_one_line(error, 300).rstrip(".")
+        return (
+            f"the JAX network failed on images of shape {x.shape}: {kind}: {reason}. {self._hint} If it takes images "
+            f"in another layout or precision, pass data_format=, or cast them in apply. {ONE_IMAGE}"
+        )

@@ -12,17 +12,18 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import h5py
 import numpy as np
 
 from ..errors import ModelError, UsageError, WeightsError
 from ..untrusted import check_hdf5
-from .base import WITHOUT_LOGITS, DataFormat
 
+DataFormat = Literal["channels_first", "channels_last"]
+WITHOUT_LOGITS = 'Return logits from the network, or keep the softmax with outputs="probabilities".'
 NARROWEST, WIDEST = 100, 300  # what a scale of 8-bit images divides by, such as 127.5 or 255
-LARGEST = 2  # a mean or a standard deviation of images in [0, 1], or in [-1, 1], is less
+LARGEST = 2  # a mean of images in [0, 1], or in [-1, 1], is less
 NO_WEIGHTS = (
     "the Keras model has no weights yet: its first call would draw them at random. Call it once with a batch of "
     "images, and load its trained weights, before robustcmp.wrap."
@@ -52,19 +53,13 @@ def check_built(model: Any) -> None:
 
 
 def call_arguments(model: Any) -> dict[str, bool]:
-    """Return what a model is called with beside images: nothing, so that it answers as its author calls it.
+    """Return what a model is called with beside images: ``training=False``, as `keras.Model.predict` passes it.
 
-    ``training=False``, as `keras.Model.predict` passes it, is needed by a `call` without a default for it, and by
-    augmentation layers of Keras, which draw by default. As it overrides every layer of a Functional model, it is not
-    passed where the author calls a layer with ``training=True``.
+    It switches off augmentation layers of Keras, which draw by default. As it overrides every layer of a Functional
+    model, it is not passed where its author calls a layer with ``training=True``.
     """
-    layers = model._flatten_layers()
-    defaults = [(layer, _training_default(layer)) for layer in layers]
-    augments = any(default is True and type(layer).__module__.startswith("keras.") for layer, default in defaults)
-    if any(default is inspect.Parameter.empty for _, default in defaults):
-        return {"training": False}
     takes_training = _training_default(model) is not NOT_TAKEN
-    return {"training": False} if takes_training and augments and not _draws_on_purpose(defaults) else {}
+    return {"training": False} if takes_training and not _draws_on_purpose(model) else {}
 
 
 def _training_default(layer: Any) -> Any:
@@ -73,10 +68,10 @@ def _training_default(layer: Any) -> Any:
     return NOT_TAKEN if parameter is None else parameter.default
 
 
-def _draws_on_purpose(defaults: list[tuple[Any, Any]]) -> bool:
+def _draws_on_purpose(model: Any) -> bool:
     """Say whether a layer is called with ``training=True``, which is the default of none of Keras but augmentation."""
-    for layer, default in defaults:
-        if default is True and not type(layer).__module__.startswith("keras."):
+    for layer in model._flatten_layers():
+        if _training_default(layer) is True and not type(layer).__module__.startswith("keras."):
             return True
         for nodes in getattr(layer, "_nodes_by_depth", {}).values():  # of a Functional model
             for node in nodes:
@@ -126,11 +121,6 @@ def keras_layout(model: Any) -> DataFormat:
     """Return the layout that the first layer with one has, which may be the caller's setting of Keras."""
     layouts = (getattr(operation, "data_format", None) for operation in _operations(model))
     return next((layout for layout in layouts if layout), "channels_last")
-
-
-def computes_in(model: Any, dtype: str) -> bool:
-    """Say whether some layer of a model computes in a type, as with the policy ``mixed_float16``."""
-    return any(layer.compute_dtype == dtype for layer in model._flatten_layers())
 
 
 # the last softmax -----------------------------------------------------------------------------------------------------
@@ -205,20 +195,15 @@ def without_softmax(model: Any) -> Any:
 
 
 def eight_bit_layer(model: Any) -> str:
-    """Return the name of the layer by which a model takes images in [0, 255], "" where there is none.
-
-    It is the first that scales: ``Rescaling(1 / 255)``, ``Normalization`` with a mean such as 123, or what
-    ``preprocess_input`` of `keras.applications` adds to a model.
-    """
-    has_weights = False
+    """Return the name of the first scaling layer of a model if it takes images in [0, 255], "" if it does not."""
     for operation in _operations(model):
-        is_scaling = type(operation).__name__ in ("Rescaling", "Normalization")
-        has_weights |= not is_scaling and bool(getattr(operation, "weights", ()))
-        if has_weights and not is_scaling:
-            continue  # a division within the network, such as that of a mean
-        scales_eight_bits = _scales_eight_bits(operation)
-        if scales_eight_bits is not None:
-            return str(operation.name) if scales_eight_bits else ""
+        kind = type(operation).__name__
+        if kind == "Rescaling":
+            divisor = 1 / np.abs(operation.scale).max()
+            return str(operation.name) if NARROWEST <= divisor <= WIDEST else ""
+        if kind == "Normalization" and operation.mean is not None and not operation.invert:
+            largest = np.abs(sys.modules["keras"].ops.convert_to_numpy(operation.mean)).max()
+            return str(operation.name) if largest > LARGEST else ""
     return ""
 
 
@@ -230,41 +215,6 @@ def _operations(model: Any) -> Iterator[Any]:
             yield from _operations(operation)
         else:
             yield operation
-
-
-def _scales_eight_bits(operation: Any) -> bool | None:
-    """Say whether an operation brings images in [0, 255] to about 1; None for one that does not scale."""
-    kind = type(operation).__name__
-    if kind == "Rescaling":
-        return _is_divisor(1 / np.abs(operation.scale).max())
-    if kind == "Normalization":
-        mean, variance = (getattr(operation, name, None) for name in ("mean", "variance"))
-        if mean is None or variance is None or operation.invert:
-            return None
-        return bool(max(np.abs(np.asarray(_array(mean))).max(), np.sqrt(np.asarray(_array(variance))).max()) > LARGEST)
-    if kind in ("Divide", "TrueDivide", "Multiply", "Add", "Subtract"):
-        constants = [_array(each) for node in operation._inbound_nodes for each in node.arguments.args]
-        numbers = [np.abs(each) for each in constants if isinstance(each, np.ndarray) and each.size]
-        if not numbers:
-            return None
-        if kind in ("Add", "Subtract"):  # of means, as in the mode "caffe"
-            return True if numbers[0].max() > NARROWEST / 2 else None
-        return _is_divisor(numbers[0].max() if kind != "Multiply" else 1 / numbers[0].max())
-    return None
-
-
-def _is_divisor(value: float) -> bool:
-    return bool(NARROWEST <= value <= WIDEST)
-
-
-def _array(value: Any) -> Any:
-    """Return numbers as an array; a tensor that has no values yet, or anything else, as it is."""
-    if type(value).__name__ == "KerasTensor":
-        return value
-    try:
-        return np.asarray(sys.modules["keras"].ops.convert_to_numpy(value), np.float64)
-    except (TypeError, ValueError):
-        return value
 
 
 # whole models in HDF5, as Keras 2 saves them, in the words of Keras 3 ------------------------------------------------

@@ -12,7 +12,7 @@ import warnings
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,6 @@ from ..threads import cores
 from ..untrusted import check_archive, check_hdf5
 from .base import (
     Bounds,
-    DataFormat,
     Device,
     Function,
     Make,
@@ -51,17 +50,7 @@ from .base import (
     find_logits,
     round_up,
 )
-from .keras_networks import (
-    NO_WEIGHTS,
-    call_arguments,
-    computes_in,
-    eight_bit_layer,
-    ends_in_softmax,
-    is_keras,
-    keras_layout,
-    read_description,
-    without_softmax,
-)
+from .keras_networks import call_arguments, check_built, read_description
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # the notes of a CPU build about its instruction sets
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
@@ -190,18 +179,6 @@ class TensorFlow(TrainableFramework):
     def parameters(self, native: Any) -> list[NDArray[Any]] | None:
         return _parameters(native)
 
-    def layout(self, native: Any) -> DataFormat:
-        return keras_layout(native) if is_keras(native) else super().layout(native)
-
-    def ends_in_softmax(self, native: Any) -> bool:
-        return is_keras(native) and ends_in_softmax(native)
-
-    def without_softmax(self, native: Any) -> Any:
-        return without_softmax(native) if is_keras(native) else super().without_softmax(native)
-
-    def eight_bit_layer(self, native: Any) -> str:
-        return eight_bit_layer(native) if is_keras(native) else ""
-
     def place(self, native: Any, device: Device) -> tuple[Function, tf.Tensor]:
         program = _program(native)
         where = _device(device)
@@ -211,13 +188,9 @@ class TensorFlow(TrainableFramework):
                 return find_logits(program(x))
 
         traced = tf.function(function, reduce_retracing=True)
-        known = len(native.weights) if getattr(native, "built", True) is False else None
 
         def answer(x: tf.Tensor) -> tf.Tensor:
-            answered = traced(x)
-            if known is not None:
-                _check_weights(native, known)
-            return as_tensor(answered)  # an error inside of the trace would become one of TensorFlow's
+            return as_tensor(traced(x))  # an error inside of the trace would become one of TensorFlow's
 
         with tf.device(where):
             dummy = tf.zeros(0)
@@ -285,7 +258,7 @@ class TensorFlow(TrainableFramework):
                 if native is not None and sorted(received.values()) != sorted(_shapes(native).values()):
                     pair_arrays(received, _shapes(native), str(path))  # branches may stand in another order
                 if not whole:
-                    _load_weights(path, network)
+                    network.load_weights(path)
         except WeightsError:
             raise
         except Exception as error:  # a broken archive can raise anything
@@ -320,7 +293,8 @@ def _program(native: Any) -> Function:
         It takes something else than a batch of images of any size.
     """
     if isinstance(native, keras.layers.Layer):
-        return _of_keras(native)
+        check_built(native)
+        return partial(native, **call_arguments(native))
     native = _choose_signature(native)
     if isinstance(native, tf.types.experimental.ConcreteFunction):
         return _of_signature(native)
@@ -341,12 +315,6 @@ def _parameters(native: Any) -> list[NDArray[Any]] | None:
     return [np.asarray(variable) for variable in variables] or None
 
 
-def _check_weights(native: Any, known: int) -> None:
-    """Raise `UsageError` for a model of Keras that has more weights than it had when it was brought."""
-    if isinstance(native, keras.layers.Layer) and len(native.weights) > known:
-        raise UsageError(NO_WEIGHTS)
-
-
 def _choose_signature(native: Any) -> Any:
     """Return the signature of a SavedModel that is asked, of anything else itself."""
     signatures = getattr(native, "signatures", None)
@@ -360,38 +328,6 @@ def _choose_signature(native: Any) -> Any:
         f"the SavedModel has the signatures {', '.join(signatures)}, and none is called {DEFAULT}. Pass one of them, "
         f"loaded.signatures[{next(iter(signatures))!r}]."
     )
-
-
-def _of_keras(layer: Any) -> Function:
-    """Return a model or layer of Keras as it is called, its gradient scaled where it computes in float16.
-
-    The gradient of a confident loss is below the smallest float16. So what is pulled back is scaled to 1 for each image
-    before it enters the network, and scaled back when it has left it.
-    """
-    scaled, arguments = computes_in(layer, "float16"), call_arguments(layer)
-
-    def ask(x: tf.Tensor) -> Any:
-        scales: list[tf.Tensor] = []
-        answer = find_logits(layer(_scale_back(x, scales) if scaled else x, **arguments))
-        return _scale_logits(tf.cast(answer, tf.float32), scales) if scaled and tf.is_tensor(answer) else answer
-
-    return ask
-
-
-def _scale_logits(logits: tf.Tensor, scales: list[tf.Tensor]) -> tf.Tensor:
-    def pull_back(v: tf.Tensor) -> tf.Tensor:
-        largest = tf.reduce_max(tf.abs(v), axis=tf.range(1, tf.rank(v)), keepdims=True)
-        scales[:] = [tf.where(largest > 0, largest, tf.ones_like(largest))]
-        return v / scales[0]
-
-    return tf.custom_gradient(lambda z: (tf.identity(z), pull_back))(logits)
-
-
-def _scale_back(x: tf.Tensor, scales: list[tf.Tensor]) -> tf.Tensor:
-    def pull_back(gradient: tf.Tensor) -> tf.Tensor:
-        return gradient * tf.reshape(scales[0], [-1, *[1] * (len(gradient.shape) - 1)])
-
-    return tf.custom_gradient(lambda z: (tf.identity(z), pull_back))(x)
 
 
 def _of_signature(function: Any) -> Function:
@@ -493,27 +429,6 @@ def _count(config: Any) -> int:
             width = made[0]
         left += reversed(part.values())
     return count
-
-
-def _load_weights(path: Path, network: keras.Model) -> None:
-    """Load a file of Keras's weights by the names of layers, if it has the network's; Keras itself goes by places."""
-    layers = {layer.name: layer for layer in network._flatten_layers() if _has_own_variables(layer)}
-    with h5py.File(path, "r") as file:
-        # Only Keras knows how it stores bfloat16, as bytes without a type.
-        arrays = [file[name] for name in _shapes_in_file(path) if file[name].dtype.kind != "V"]
-        groups = {array.parent.attrs.get("name"): array.parent for array in arrays}
-        if groups.keys() != layers.keys():
-            network.load_weights(path)
-            return
-        for name, group in groups.items():
-            layers[name].load_own_variables({place: group[place][()] for place in group})
-
-
-def _has_own_variables(layer: Any) -> bool:
-    """Say whether a layer has variables, apart from those of layers within it."""
-    store: dict[str, Any] = {}
-    layer.save_own_variables(store)
-    return bool(store)
 
 
 def _shapes_in_file(path: Path) -> dict[str, tuple[int, ...]]:

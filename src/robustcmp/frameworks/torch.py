@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import copy
 import io
+import logging
 import sys
-import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
+from contextvars import ContextVar
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.utils.checkpoint import checkpoint
 
 from ..errors import DeploymentError, ModelError, NoGradientError, UsageError
 from ..networks.architecture import Architecture, is_trainable
 from ..networks.weights import Weights
 from .base import (
-    WITHOUT_LOGITS,
-    DataFormat,
     Device,
     Draws,
     Function,
@@ -33,80 +34,46 @@ from .base import (
     round_up,
 )
 from .keras_networks import (
+    WITHOUT_LOGITS,
     call_arguments,
     check_built,
-    computes_in,
-    eight_bit_layer,
-    ends_in_softmax,
     is_keras,
-    keras_layout,
-    without_softmax,
 )
-from .torch_alone import Alone, gradient_wanted
 from .torch_files import load_weights
 from .torch_modules import sequential, to_canonical, to_native, weight_tensors
+
+_log = logging.getLogger("robustcmp")
+_gradient_wanted: ContextVar[bool] = ContextVar("gradient_wanted", default=False)
+"""Whether a gradient is wanted inside of `torch.vmap`, whose tensors do not say so."""
 
 
 def _device(name: Device) -> torch.device:
     if name == "cuda" and not torch.cuda.is_available():
         raise UsageError("device 'cuda' was requested, but torch sees no GPU. Use device='cpu' or 'auto'.")
-    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
+    if name == "cpu" or not torch.cuda.is_available():
+        return torch.device("cpu")
+    _switch_off_tf32()
+    return torch.device("cuda")
 
 
-class _NoTF32:
-    """Switches TF32 off for a while: it keeps 10 bits of mantissa, too few for a comparison of near ties.
-
-    The switch is the whole process's. So the first thread that comes turns it, and the last that goes turns it back.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._inside = 0
-        self._kept: list[tuple[Any, str, Any]] = []
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if not self._inside:
-                self._kept = self._switches()
-                for backend, name, _ in self._kept:
-                    setattr(backend, name, False if name == "allow_tf32" else "ieee")
-            self._inside += 1
-
-    def __exit__(self, *error: object) -> None:
-        with self._lock:
-            self._inside -= 1
-            if not self._inside:
-                for backend, name, kept in self._kept:
-                    setattr(backend, name, kept)
-
-    def _switches(self) -> list[tuple[Any, str, Any]]:
-        cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
-        try:
-            return [(backend, "allow_tf32", backend.allow_tf32) for backend in (cudnn, matmul)]
-        except RuntimeError:  # the caller has used the newer names, and torch refuses to mix the two
-            newer: Any = (cudnn.conv, cudnn.rnn, matmul)  # type: ignore[attr-defined]
-            return [(backend, "fp32_precision", backend.fp32_precision) for backend in newer]
-
-
-_NO_TF32 = _NoTF32()
-
-
-def _full_precision(device: torch.device) -> AbstractContextManager[None]:
-    """Switch off what would compute with fewer bits than float32 has: TF32, and autocast around a caller's code."""
-    if torch.is_autocast_enabled(device.type):
-        return _without_autocast(device)
-    return _NO_TF32 if device.type == "cuda" else nullcontext()
+def _switch_off_tf32() -> None:
+    """Let GPUs multiply in float32, in the whole process: TF32 has 10 bits of mantissa, too few for near ties."""
+    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+    try:
+        # Both are read first: only then torch says that they are mixed.
+        if any([cudnn.allow_tf32, matmul.allow_tf32]):
+            cudnn.allow_tf32 = False
+            matmul.allow_tf32 = False
+    except RuntimeError:  # the caller has used the newer names, and torch refuses to mix the two
+        newer: Any = (cudnn.conv, cudnn.rnn, matmul)  # type: ignore[attr-defined]
+        for backend in newer:
+            backend.fp32_precision = "ieee"
 
 
 @contextmanager
-def _without_autocast(device: torch.device) -> Iterator[None]:
-    with torch.autocast(device.type, enabled=False), _full_precision(device):
-        yield
-
-
-@contextmanager
-def _with_gradients(device: torch.device) -> Iterator[None]:
-    with torch.inference_mode(False), _full_precision(device):
+def _full_precision(device: torch.device) -> Iterator[None]:
+    """Switch off what the caller may have switched on: autocast, and inference mode."""
+    with torch.inference_mode(False), torch.autocast(device.type, enabled=False):
         yield
 
 
@@ -133,6 +100,10 @@ def _is_quantised(module: torch.nn.Module) -> bool:
 
 
 _OF_ANY_MODULE = frozenset(vars(torch.nn.Module()))
+QUANTISED = (
+    "the torch module is quantised, and torch does not differentiate whole numbers. Use attacks without a gradient, "
+    "such as single pixel and boundary."
+)
 NO_GRADIENT = (
     "torch cannot differentiate the model's answer: its forward detaches it, runs under torch.no_grad(), or computes "
     "in whole numbers. Use attacks without a gradient, such as single pixel and boundary."
@@ -146,21 +117,6 @@ def _tensors_in(value: Any, depth: int) -> list[torch.Tensor]:
         return []
     inside = value.values() if isinstance(value, dict) else value
     return [tensor for each in list(inside) for tensor in _tensors_in(each, depth - 1)]
-
-
-def _images_behind(logits: torch.Tensor) -> Iterator[torch.Tensor]:
-    """Yield the tensors that are no parameters from which logits were computed with a gradient."""
-    seen: set[Any] = set()
-    left: list[Any] = [logits.grad_fn]
-    while left:
-        node = left.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        leaf = getattr(node, "variable", None)
-        if leaf is not None and not isinstance(leaf, torch.nn.Parameter):
-            yield leaf
-        left += [following for following, _ in node.next_functions]
 
 
 class Torch(TrainableFramework):
@@ -190,7 +146,9 @@ class Torch(TrainableFramework):
 
     def full_precision(self, like: Any) -> AbstractContextManager[None]:
         as_usual = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
-        return _full_precision(like.device) if as_usual else _with_gradients(like.device)
+        if as_usual and not torch.is_autocast_enabled(like.device.type):
+            return nullcontext()
+        return _full_precision(like.device)
 
     def is_on_gpu(self, like: Any) -> bool:
         return bool(like.device.type == "cuda")
@@ -201,15 +159,9 @@ class Torch(TrainableFramework):
                 logits = function(x.requires_grad_())
                 if not logits.requires_grad:
                     raise NoGradientError(NO_GRADIENT)
-                (gradient,) = torch.autograd.grad(logits, x, v, allow_unused=True)
-            if gradient is not None:
-                return gradient
-            if any(leaf is not x and leaf.shape[1:] == x.shape[1:] for leaf in _images_behind(logits)):
-                raise ModelError(
-                    "the answer to some images came from those of another call: the network keeps what it computes "
-                    "where other threads write, too. Let its forward return all that it computes"
-                )
-            return torch.zeros_like(x)
+                gradient: torch.Tensor
+                (gradient,) = torch.autograd.grad(logits, x, v, materialize_grads=True)
+            return gradient
 
         return pull_back
 
@@ -253,14 +205,8 @@ class Torch(TrainableFramework):
             torch.manual_seed(seed)
             yield
 
-    def layout(self, native: Any) -> DataFormat:
-        return keras_layout(native) if is_keras(native) else super().layout(native)
-
     def as_network(self, native: Any) -> Any:
         return _KerasNetwork(native) if is_keras(native) else native
-
-    def eight_bit_layer(self, native: Any) -> str:
-        return eight_bit_layer(native) if is_keras(native) else ""
 
     def generator_state(self) -> bytes:
         on_gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
@@ -268,18 +214,44 @@ class Torch(TrainableFramework):
         return b"".join(state.numpy().tobytes() for state in states)
 
     def alone(self, function: Function, draws: Draws) -> Function:
-        return Alone(function, draws)
+        one_by_one = super().alone(function, draws)
+
+        def answer_together(x: torch.Tensor) -> torch.Tensor:
+            token = _gradient_wanted.set(x.requires_grad)
+            try:
+                with draws():
+                    answers: torch.Tensor = torch.vmap(lambda image: function(image[None]), randomness="same")(x)
+            finally:
+                _gradient_wanted.reset(token)
+            return answers.flatten(0, 1)
+
+        @cache
+        def is_answered_together(shape: tuple[int, ...], device: torch.device) -> bool:
+            try:
+                answer_together(torch.zeros(2, *shape, device=device))
+            except Exception as error:  # whatever the module does that torch.vmap refuses
+                _log.info("a random module is asked one image at a time: %s: %s", type(error).__name__, error)
+                return False
+            return True
+
+        def answer(x: torch.Tensor) -> torch.Tensor:
+            x = x.contiguous()  # torch draws in the order of the memory
+            together = len(x) > 1 and is_answered_together(x.shape[1:], x.device)
+            ask: Function = answer_together if together else one_by_one
+            if x.requires_grad:
+                # The passes of a mean would all be kept in memory until their gradient: each is asked again for it.
+                ask = partial(checkpoint, ask, use_reentrant=False, preserve_rng_state=False)
+            answers: torch.Tensor = ask(x)
+            return answers
+
+        return answer
 
     def ends_in_softmax(self, native: Any) -> bool:
-        if is_keras(native):
-            return ends_in_softmax(native)
         while _is_sequence(native) and len(native):
             native = native[-1]
-        return isinstance(native, torch.nn.Softmax) and native.dim in (None, 1, -1)
+        return _is_softmax(native) or super().ends_in_softmax(native)
 
     def without_softmax(self, native: Any) -> Any:
-        if is_keras(native):
-            return without_softmax(native)
         if not isinstance(native, torch.nn.Sequential) or not len(native):
             return super().without_softmax(native)
         if not _is_sequence(native):
@@ -287,9 +259,11 @@ class Torch(TrainableFramework):
                 "cut_softmax=True takes a torch.nn.Sequential whose layers are all that it does, and this one, "
                 f"{type(native).__name__}, has a forward or hooks of its own. {WITHOUT_LOGITS}"
             )
-        *others, last = native  # children() would leave out what stands there twice
-        ends = (isinstance(last, torch.nn.Softmax) and last.dim in (None, 1, -1)) or isinstance(last, torch.nn.Sigmoid)
-        cut = torch.nn.Sequential(*others, *([] if ends else [self.without_softmax(last)]))
+        layers = list(native)  # children() would leave out what stands there twice
+        last = layers.pop()
+        if not _is_softmax(last) and not isinstance(last, torch.nn.Sigmoid):
+            layers.append(self.without_softmax(last))
+        cut = torch.nn.Sequential(*layers)
         cut.training = native.training  # train() would change layers that are shared
         return cut
 
@@ -297,29 +271,18 @@ class Torch(TrainableFramework):
         where = _device(device)
         module = _check(native).to(where)
         dtype, compiled = _dtype(module), hasattr(module, "_orig_mod")
-        plain = dtype == torch.float32 and not (
-            isinstance(module, _KerasNetwork) and computes_in(module.keras, "float16")
-        )
 
         def function(x: torch.Tensor) -> torch.Tensor:
-            with torch.set_grad_enabled(x.requires_grad or gradient_wanted.get()), _full_precision(where):
-                if plain:
-                    # A copy, as a module may normalise its images in place. torch.compile warns of gradients of one.
-                    own = x if compiled and x.requires_grad else x.clone()
-                    return as_tensor(module(own))  # type: ignore[no-any-return]
-                return _in_precision(module, dtype, x)
+            with torch.set_grad_enabled(x.requires_grad or _gradient_wanted.get()):
+                # A copy, as a module may write into its images. torch.compile warns of gradients of one.
+                copy_needed = not (compiled and x.requires_grad)
+                return as_tensor(module(x.to(dtype, copy=copy_needed)))  # type: ignore[no-any-return]
 
         return function, torch.zeros(0, dtype=torch.float32, device=where)
 
     def no_gradient(self, native: Any) -> str:
-        modules = native.named_modules() if isinstance(native, torch.nn.Module) else ()
-        layer = next((name for name, module in modules if _is_quantised(module)), None)
-        if layer is None:
-            return ""
-        return (
-            f"the torch module has no gradient, as its layer {layer!r} is quantised, and torch does not differentiate "
-            "whole numbers. Use attacks without a gradient, such as single pixel and boundary."
-        )
+        modules = native.modules() if isinstance(native, torch.nn.Module) else ()
+        return QUANTISED if any(map(_is_quantised, modules)) else ""
 
     def parameters(self, native: Any) -> list[NDArray[Any]] | None:
         if not isinstance(native, (torch.nn.Module, torch.export.ExportedProgram)):
@@ -440,6 +403,10 @@ class _KerasNetwork(torch.nn.Module):
             return find_logits(self.keras(x, **self._arguments))
 
 
+def _is_softmax(native: Any) -> bool:
+    return isinstance(native, torch.nn.Softmax) and native.dim in (None, 1, -1)
+
+
 def _is_sequence(native: Any) -> bool:
     """Say whether a module does what its layers do one after another, and nothing else."""
     if not isinstance(native, torch.nn.Sequential) or type(native).forward is not torch.nn.Sequential.forward:
@@ -466,11 +433,6 @@ def _check(native: Any) -> torch.nn.Module:
             "some tensors of the torch module have no values: they are on the device 'meta'. Load its weights with "
             "module.load_state_dict(state, assign=True), or load it without offloading."
         )
-    if any(tensor.is_inference() for tensor in tensors):
-        raise UsageError(
-            "the weights of the torch module were made inside torch.inference_mode(), so torch keeps no gradient. "
-            "Build the module, or load it, before that mode begins."
-        )
     # A frozen ScriptModule does not say; in a quantised layer it has no meaning.
     if any(getattr(module, "training", False) and not _is_quantised(module) for module in native.modules()):
         raise UsageError(
@@ -486,35 +448,6 @@ def _dtype(module: torch.nn.Module) -> torch.dtype:
     """Return what a module computes in: the type of its first parameter in float16, bfloat16, float32 or float64."""
     known = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
     return next((tensor.dtype for tensor in module.parameters() if tensor.dtype in known), torch.float32)
-
-
-def _in_precision(module: torch.nn.Module, dtype: torch.dtype, x: torch.Tensor) -> torch.Tensor:
-    """Return the float32 answer for float32 images of a module that computes in another type.
-
-    The gradient of a confident loss is below the smallest float16. So what is pulled back is scaled to 1 for each image
-    before it enters the module, and scaled back when it has left it.
-    """
-    x = x.view_as(x)
-    answer: torch.Tensor = as_tensor(module(x.to(dtype, copy=True)))  # it may write into its images
-    if not answer.requires_grad:
-        return answer
-    answer = answer.view_as(answer)
-    scales: list[torch.Tensor] = []
-
-    def scale(v: torch.Tensor) -> torch.Tensor:
-        largest = v.flatten(1).abs().amax(1) if v.ndim > 1 else v.abs()
-        scales[:] = [torch.where(largest > 0, largest, torch.ones_like(largest))]
-        return v / _beside(scales[0], v)
-
-    answer.register_hook(scale)  # type: ignore[no-untyped-call]
-    if x.requires_grad:
-        x.register_hook(lambda gradient: gradient * _beside(scales[0], gradient))  # type: ignore[no-untyped-call]
-    return answer
-
-
-def _beside(values: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
-    """Return a value for each image in the dimensions of a tensor of images or logits."""
-    return values.reshape(-1, *[1] * (tensor.ndim - 1))
 
 
 class _Traceable(torch.nn.Module):
@@ -544,7 +477,7 @@ class _Trainer(Trainer):
         self._optimizer.param_groups[0]["lr"] = learning_rate
         self._module.train()
         try:
-            with torch.inference_mode(False), _full_precision(self._device):
+            with _full_precision(self._device):
                 x = torch.tensor(images.transpose(0, 3, 1, 2), device=self._device)
                 y = torch.tensor(labels, device=self._device)
                 self._optimizer.zero_grad()

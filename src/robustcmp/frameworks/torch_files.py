@@ -20,7 +20,6 @@ from ..untrusted import check_archive, is_archive
 _log = logging.getLogger("robustcmp")
 SAFETENSORS = ".safetensors"
 COUNTERS = ("num_batches_tracked", "n_averaged")
-LOSSES = ("criterion", "loss", "loss_fn")  # what modules call the loss that they are trained with
 
 
 def load_weights(path: Path, native: Any) -> torch.nn.Module:
@@ -28,7 +27,7 @@ def load_weights(path: Path, native: Any) -> torch.nn.Module:
     if not isinstance(native, torch.nn.Module):
         raise ModelError(f"expected a torch.nn.Module for the weights of {path}, received {type(native).__name__}")
     expected = _arrays(native.state_dict())
-    received = _of_network(_arrays(_state_dict(path)), expected, path)
+    received = _arrays(_state_dict(path))
     if any(torch.nn.parameter.is_lazy(tensor) for tensor in expected.values()):
         raise ModelError(f"the network for {path} has lazy layers: call it once, so that its shapes are known")
     pairs = pair_arrays(_shapes(received), _shapes(expected), str(path))
@@ -67,9 +66,10 @@ def _state_dict(path: Path) -> dict[str, Any]:
     if len(inner) == 1:  # a checkpoint with more beside it
         (content,) = inner.values()
     if not _is_state_dict(content):
+        found = ", ".join(map(str, inner)) or type(content).__name__
         raise WeightsError(
-            f"{path} holds no state dict, tensors by their names: it is {_describe(content, list(inner))}. Save it "
-            "with torch.save(network.state_dict(), path)."
+            f"{path} should hold one state dict, tensors by their names; received {found[:200]}. Save it with "
+            "torch.save(network.state_dict(), path)."
         )
     return dict(content)
 
@@ -96,20 +96,6 @@ def _safetensors(path: Path) -> dict[str, Any]:
 def _is_state_dict(content: Any) -> bool:
     named = isinstance(content, dict) and bool(content) and all(isinstance(name, str) for name in content)
     return named and all(isinstance(tensor, torch.Tensor) for tensor in content.values())
-
-
-def _describe(content: Any, inner: list[Any]) -> str:
-    """Say in a few words what was found in the place of a state dict."""
-    if inner:
-        return f"a dict with {len(inner)} of them, {', '.join(map(str, inner))[:200]}"
-    if not isinstance(content, dict):
-        return f"a {type(content).__name__}"
-    others = [
-        f"{name if isinstance(name, str) else repr(name)} ({type(value).__name__})"
-        for name, value in content.items()
-        if not (isinstance(name, str) and isinstance(value, torch.Tensor))
-    ]
-    return f"a dict with {', '.join(others[:3])[:200]}{', …' if len(others) > 3 else ''}" if others else "an empty dict"
 
 
 # A file can ask torch to make an array of any size, or to move a tensor to a device; a state dict does neither.
@@ -139,30 +125,17 @@ def _check_archive(path: Path) -> None:
 
 def _check_values(what: str, received: torch.Tensor, expected: torch.Tensor, finite: bool) -> None:
     """Raise `WeightsError` for a tensor whose values cannot become those of a network; a mask may hold −∞."""
-    kind = _unusable(received, expected)
-    if kind:
+    is_plain = type(received) in (torch.Tensor, torch.nn.Parameter) and received.layout == torch.strided
+    has_values = is_plain and not received.is_quantized and not received.is_meta and not received.is_complex()
+    if not has_values or received.is_floating_point() != expected.is_floating_point():
         raise WeightsError(
-            f"{what} should be a dense tensor of {expected.dtype} or of another precision, received {kind}. Convert it "
-            f"before saving, for example with tensor.to_dense(), .dequantize() or .to({expected.dtype})."
+            f"{what} should be a dense tensor of {expected.dtype} or of another precision, received a "
+            f"{type(received).__name__} of {received.dtype} in the layout {received.layout}. Convert it before saving, "
+            f"for example with tensor.to_dense(), .dequantize() or .to({expected.dtype})."
         )
     converted = received.to(expected.dtype)
     if expected.is_floating_point() and not bool((converted.isfinite() if finite else ~converted.isnan()).all()):
         raise WeightsError(f"{what} has NaN or infinite values. Train again, or save an earlier state.")
-
-
-def _unusable(received: torch.Tensor, expected: torch.Tensor) -> str:
-    """Say what a tensor is that has no plain values of the expected kind; nothing if it has."""
-    if received.layout != torch.strided:
-        return f"a tensor in the layout {received.layout}"
-    if received.is_quantized:
-        return "a quantised tensor"
-    if received.is_meta:
-        return "a tensor without values (device meta)"
-    if type(received) not in (torch.Tensor, torch.nn.Parameter):
-        return f"a {type(received).__name__}"
-    if received.is_complex() or received.is_floating_point() != expected.is_floating_point():
-        return f"{received.dtype}"
-    return ""
 
 
 def _shapes(tensors: dict[str, torch.Tensor]) -> dict[str, Shape]:
@@ -172,13 +145,3 @@ def _shapes(tensors: dict[str, torch.Tensor]) -> dict[str, Shape]:
 def _arrays(state: dict[str, Any]) -> dict[str, torch.Tensor]:
     """Return a state dict without the counters of batch norms and of averaged weights, which no answer depends on."""
     return {name: tensor for name, tensor in state.items() if name.rpartition(".")[2] not in COUNTERS}
-
-
-def _of_network(
-    received: dict[str, torch.Tensor], expected: dict[str, torch.Tensor], path: Path
-) -> dict[str, torch.Tensor]:
-    """Return a state dict without the weights of the training's loss, where the network has none."""
-    of_loss = [name for name in received if name.partition(".")[0] in LOSSES and name not in expected]
-    if of_loss:
-        _log.warning("%s: left out what belongs to the loss of the training: %s", path, ", ".join(of_loss))
-    return {name: tensor for name, tensor in received.items() if name not in of_loss}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import logging
-import operator
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager
 from functools import cached_property
@@ -21,7 +20,7 @@ from ..files import digest
 from ..frameworks import DataFormat
 from ..frameworks.base import generator_states, pad
 from ..threads import MOST_WORKERS, cores, in_order
-from .batches import DEFAULT_BATCH_SIZE, check_batch_size, default_batch_size
+from .batches import DEFAULT_BATCH_SIZE, default_batch_size
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -135,11 +134,12 @@ class Classifier:
 
     def _check_writes_nothing(self, native: Any, images: NDArray[np.float32]) -> None:
         """Raise `ModelError` for a network that keeps what it computes, where calls from other threads write, too."""
-        if not (before := self.framework.state(native)):
+        before = self.framework.state(native)
+        if not before:
             return
-        self.forward(1 - images)  # others than were asked about, so that what is kept of them is another
+        self.forward(1 - images)  # different images, so that cached state changes
         after = self.framework.state(native)
-        if len(after) != len(before) or any(map(operator.not_, map(np.array_equal, before, after))):
+        if len(after) != len(before) or not all(map(np.array_equal, before, after)):
             raise ModelError("a call writes into the network's own arrays, so calls from several threads would mix")
 
     def with_callback(self, asked: Callable[[int], object]) -> Classifier:
@@ -155,17 +155,8 @@ class Classifier:
         return other
 
     def with_batch_size_for(self, images: NDArray[np.float32], batch_size: int | None) -> Classifier:
-        """Return the same classifier with a batch size of the caller's, or else with one that suits such images.
-
-        Raises
-        ------
-        UsageError
-            Such a batch is larger than this machine's memory.
-        """
-        if batch_size is None:
-            return self.with_batch_size(default_batch_size(images))
-        check_batch_size(batch_size, images)
-        return self.with_batch_size(batch_size)
+        """Return the same classifier with a batch size of the caller's, or else with one that suits such images."""
+        return self.with_batch_size(batch_size or default_batch_size(images))
 
     # asking ------------------------------------------------------------------------------------------------------
 
@@ -267,9 +258,12 @@ class Classifier:
 
     def _pull_back(self, images: NDArray[np.float32], v: NDArray[np.float32]) -> NDArray[np.float32]:
         pullback = self._pullback or self.framework.pullback(self.model)
-        x, filled_v = self._fill(self._to_layout(images), v)
+        # A gradient in float16 drowns where v is small. By powers of two, scaling is exact.
+        _, exponents = np.frexp(np.abs(v).max(axis=1))
+        x, filled_v = self._fill(self._to_layout(images), np.ldexp(v, -exponents[:, None]))
         gradient = self.framework.vjp(pullback, x, filled_v, self._like)
-        return gradient[: len(images)]
+        scaled: NDArray[np.float32] = np.ldexp(gradient[: len(images)], exponents[:, None, None, None])
+        return scaled
 
     def _join(
         self,
@@ -442,18 +436,19 @@ class NotFiniteError(ModelError):
         The first row for which it did, among those that it was asked about.
     """
 
-    def __init__(self, place: int, where: str = "the model returns NaN or infinity"):
+    def __init__(self, place: int, model: str = "the model"):
         super().__init__(
-            f"{where}; check its weights and preprocessing, what it divides by if the image is of one colour, and its "
-            "gradient if it is attacked"
+            f"{model} returns NaN or infinity for image {place}; check its weights and preprocessing, what it divides "
+            "by if the image is of one colour, and its gradient if it is attacked"
         )
         self.place = place
 
 
-def check_finite(logits: NDArray[np.float32]) -> None:
+def check_finite(logits: NDArray[np.float32], model: str = "the model") -> None:
     """Raise `NotFiniteError` for logits (N, K) that are NaN or infinite."""
-    if not (finite := np.isfinite(logits)).all():
-        raise NotFiniteError(int(np.flatnonzero(~finite.all(axis=1))[0]))
+    finite = np.isfinite(logits)
+    if not finite.all():
+        raise NotFiniteError(int(np.flatnonzero(~finite.all(axis=1))[0]), model)
 
 
 def _argmax(answer: NDArray[np.float32]) -> NDArray[np.int64]:
@@ -475,7 +470,7 @@ def predict_named(model: str, classifier: Classifier, images: NDArray[np.float32
     try:
         return classifier.predict(images)
     except NotFiniteError as error:
-        raise NotFiniteError(error.place, f"{model} returns NaN or infinity for image {error.place}") from None
+        raise NotFiniteError(error.place, model) from None
     except Exception as error:
         is_ours = isinstance(error, RobustcmpError) and not isinstance(error, UsageError)  # as which JAX's come
         if is_ours or isinstance(error, MemoryError) or classifier.framework.is_out_of_memory(error):

@@ -10,7 +10,7 @@ from ..data.arrays import UNIT_BOUNDS, check_labels
 from ..errors import HostError, ModelError
 from ..frameworks.base import generator_states
 from .batches import is_slow
-from .classifier import Classifier, NotFiniteError, check_finite, make_refusal, unwrap
+from .classifier import Classifier, check_finite, make_refusal, unwrap
 from .outputs import BINARY, LOGITS_EXPECTED, kind_of
 
 
@@ -28,6 +28,11 @@ ALONE = 4  # of them, one at a time
 ROUNDING = 1e-2  # of a probability, in bfloat16 too
 DEPENDENCE = (
     1e-3  # of the largest logit, between batches: rounding makes 3e-6, batch norm by the batch's statistics 0.1
+)
+
+STEADY = (
+    "switch off dropout and any other randomness (in torch model.eval()). If the randomness is a defence, attack the "
+    "mean over many passes, robustcmp.averaged(model), and let it draw from the global generator of its framework"
 )
 
 
@@ -65,30 +70,22 @@ def check_model(name: str, classifier: Classifier, images: NDArray[np.float32], 
             f"model {name!r} should return logits (1, {logits.shape[1]}) for one image, as it returns "
             f"{logits.shape} for {len(some)}; received shape (1, {alone.shape[1]})"
         )
-    _check_finite(name, logits)
+    check_finite(logits, f"model {name!r}")
     if not np.array_equal(logits.argmax(axis=1), again.argmax(axis=1)) or not np.allclose(logits, again, atol=1e-4):
         raise ModelError(
             f"model {name!r} returns different logits for the same images (by up to "
-            f"{np.abs(logits - again).max():.2g}): {_steady(classifier)}"
+            f"{np.abs(logits - again).max():.2g}): {STEADY}"
         )
     if has_drawn:
         raise ModelError(
             f"model {name!r} draws from a global random generator while it answers, although two passes over the same "
-            f"images were the same this time: {_steady(classifier)}"
+            f"images were the same this time: {STEADY}"
         )
     _check_outputs(name, classifier, images, logits)
     check_labels(labels, len(images), logits.shape[1])
     whole = classifier.with_batch_size(len(some))
     together = logits if classifier.batch_size >= len(some) else whole.logits(some)
     return _check_batches(name, classifier, some, together, alone, 2 * float(np.abs(logits - again).max()))
-
-
-def _check_finite(name: str, logits: NDArray[np.float32]) -> None:
-    """Raise `NotFiniteError` where the answers to the first images are not numbers."""
-    try:
-        check_finite(logits)
-    except NotFiniteError as error:
-        raise NotFiniteError(error.place, f"model {name!r} returns NaN or infinity for image {error.place}") from None
 
 
 def _check_outputs(name: str, classifier: Classifier, images: NDArray[np.float32], logits: NDArray[np.float32]) -> None:
@@ -102,7 +99,7 @@ def _check_outputs(name: str, classifier: Classifier, images: NDArray[np.float32
     if outputs in BINARY:
         return
     kind = kind_of(logits if outputs == "logits" else np.exp(logits.astype(np.float64)))
-    if outputs == "logits" and kind != "logits" and len(images) > len(logits):
+    if outputs == "logits" and kind != "logits":
         logits = classifier.logits(images[:SUSPICIOUS])
         kind = kind_of(logits)
     if kind == outputs:
@@ -114,11 +111,9 @@ def _check_outputs(name: str, classifier: Classifier, images: NDArray[np.float32
             "its last layer computes before them."
         )
     if kind == "probabilities":
-        remedy = 'Remove its last softmax, or keep it with robustcmp.wrap(..., outputs="probabilities")'
-        if classifier.framework.name == "numpy":
-            remedy = 'Return logits, or pass outputs="probabilities" to robustcmp.wrap_functions'
         raise ModelError(
-            f"model {name!r} returns probabilities (every row is in [0, 1] and sums to 1), {LOGITS_EXPECTED} {remedy}."
+            f"model {name!r} returns probabilities (every row is in [0, 1] and sums to 1), {LOGITS_EXPECTED} Remove "
+            'its last softmax, or keep it with outputs="probabilities" where it is wrapped.'
         )
     raise ModelError(
         f"model {name!r} should return logits, but every answer to {len(logits)} images is in [0, 1], as from a "
@@ -126,19 +121,6 @@ def _check_outputs(name: str, classifier: Classifier, images: NDArray[np.float32
         "out too low. Return what its last layer computes before the sigmoid; in Keras and torch.nn.Sequential "
         "robustcmp.wrap(..., cut_softmax=True) cuts it. If these are logits, subtract 1 from all of them, which "
         "changes no loss."
-    )
-
-
-def _steady(classifier: Classifier) -> str:
-    """Say what makes the answers of a model that draws at random the same in two passes."""
-    if "averaged" in getattr(unwrap(classifier.model), "info", {}):
-        return (
-            "it draws from a generator of its own, which robustcmp.averaged cannot seed. Let it draw from the global "
-            "generator of its framework, NumPy or Python"
-        )
-    return (
-        "switch off dropout and any other randomness (in torch model.eval()). If the randomness is a defence, attack "
-        "the mean over many passes: robustcmp.averaged(model)"
     )
 
 
@@ -199,7 +181,7 @@ def check_gradient(
     for count in counts:  # more where all are zero, as most are where outputs are saturated
         some = images[:count]
         logits = classifier.logits(some)
-        _check_finite(name, logits)
+        check_finite(logits, f"model {name!r}")
         v = np.zeros_like(logits)
         v[np.arange(len(some)), logits.argmax(axis=1)] = 1
         v -= v.mean(axis=1, keepdims=True)  # one of the two logits of binary-logit is always 0

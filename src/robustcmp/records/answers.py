@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from dataclasses import asdict, dataclass, field, replace
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -18,13 +18,12 @@ IMAGES = 100  # that health checks look at, the first of those that were attacke
 PASS, FAIL, NOT_APPLICABLE, NOTED = "pass", "fail", "not applicable", "noted"
 
 
-@dataclass(frozen=True)
-class Check:
+class Check(msgspec.Struct, frozen=True):
     """One check of one model: its outcome, the figure that it rests on, and what to do about it."""
 
     check: str
     model: str
-    outcome: str
+    outcome: Annotated[str, msgspec.Meta(pattern=r"\A(pass|fail|not applicable|noted)\Z")]
     figure: str
     advice: str = ""
 
@@ -39,23 +38,7 @@ def not_applicable(check: str, reason: str) -> Check:
     return Check(check, "", NOT_APPLICABLE, reason)
 
 
-class _StoredCheck(msgspec.Struct):
-    check: str
-    model: str
-    outcome: Literal["pass", "fail", "not applicable", "noted"]
-    figure: str
-    advice: str = ""
-
-
-class _StoredChecks(msgspec.Struct):
-    checks: list[_StoredCheck]
-    epsilon: float
-    images: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-    pgd: dict[str, Annotated[float, msgspec.Meta(ge=0, le=1)] | None]
-
-
-@dataclass(frozen=True)
-class Checked:
+class Checked(msgspec.Struct, frozen=True):
     """The checks of all models, and what PGD does at FGSM's largest ε: a lower bound on vulnerability.
 
     Attributes
@@ -67,36 +50,36 @@ class Checked:
     images : int
         How many images were looked at.
     pgd : dict of str to float
-        The success rate of PGD, by model; NaN where it cannot run.
+        The success rate of PGD, by model; None where it cannot run.
     """
 
     checks: list[Check]
     epsilon: float
-    images: int
-    pgd: dict[str, float] = field(default_factory=dict)
+    images: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+    pgd: dict[str, Annotated[float, msgspec.Meta(ge=0, le=1)] | None] = {}
 
     def note_expected(self, expected_failures: Collection[str]) -> Checked:
         """Return the same checks, those that fail by the nature of the attacks' settings only noted."""
         checks = [
-            replace(check, outcome=NOTED) if check.outcome == FAIL and check.check in expected_failures else check
+            msgspec.structs.replace(check, outcome=NOTED)
+            if check.outcome == FAIL and check.check in expected_failures
+            else check
             for check in self.checks
         ]
-        return replace(self, checks=checks)
+        return msgspec.structs.replace(self, checks=checks)
 
     def to_json(self) -> dict[str, Any]:
         """Return it in JSON's types."""
-        pgd = {model: rate if math.isfinite(rate) else None for model, rate in self.pgd.items()}
-        return asdict(self) | {"pgd": pgd}
+        content: dict[str, Any] = msgspec.to_builtins(self)
+        return content
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Checked:
         """Read what `to_json` returned; raise `SealError` or `msgspec.ValidationError` for anything else."""
-        stored = msgspec.convert(content, _StoredChecks)
+        stored = msgspec.convert(content, cls)
         if not math.isfinite(stored.epsilon):
             raise SealError(f"expected a finite epsilon, received {stored.epsilon}")
-        checks = [Check(**msgspec.structs.asdict(check)) for check in stored.checks]
-        pgd = {model: math.nan if rate is None else rate for model, rate in stored.pgd.items()}
-        return cls(checks, stored.epsilon, stored.images, pgd)
+        return stored
 
 
 NAMES = ("attacks", "index", "right", "success", "counts")  # of its arrays

@@ -1,11 +1,10 @@
-"""The logs of a run: what each task cost, a line of JSON each, and what happened, for people.
+"""The log of a run: what each task cost, a line of JSON each.
 
-They describe the machine, not the answer, so no key and no other file of a run depends on them.
+It describes the machine, not the answer, so no key and no other file of a run depends on it.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -54,7 +53,7 @@ class Cost(msgspec.Struct, frozen=True):
 
 def append_cost(path: Path, cost: Cost) -> None:
     """Append a record to a log, which is made if it is not there, in the place of what a killed process left of one."""
-    append_line(path, to_json(KIND, msgspec.to_builtins(cost), indent=None), lambda line: _record(line) is not None)
+    append_line(path, to_json(KIND, msgspec.to_builtins(cost), indent=None))
 
 
 def read_costs(path: Path) -> Iterator[Cost]:
@@ -70,12 +69,10 @@ def count_broken(path: Path) -> int:
 def _read(path: Path) -> Iterator[Cost | None]:
     """Yield the records of a log, None for a line that is none."""
     try:
-        *lines, last = read_bytes(path, LARGEST_JSON).split(b"\n")
+        lines = read_bytes(path, LARGEST_JSON).split(b"\n")
     except FileNotFoundError:
         return
-    yield from (_record(line) for line in lines if line.strip())
-    if (cost := _record(last)) is not None:
-        yield cost
+    yield from (_record(line) for line in lines[:-1] if line.strip())
 
 
 def _record(line: bytes) -> Cost | None:
@@ -83,28 +80,3 @@ def _record(line: bytes) -> Cost | None:
         return msgspec.convert(from_json(line, KIND), Cost)
     except (SealError, msgspec.ValidationError):
         return None
-
-
-NAME = "log.txt"
-
-
-class Journal:
-    """The log of a run.
-
-    Parameters
-    ----------
-    directory : Path
-        The run's.
-    silent : bool, default False
-        Note nothing.
-    """
-
-    def __init__(self, directory: Path, silent: bool = False):
-        self._path, self._silent = directory / NAME, silent
-
-    def note(self, event: str) -> None:
-        """Add a line with the local time; what cannot be printed is left out."""
-        if self._silent:
-            return
-        text = "".join(character if character.isprintable() else " " for character in event)
-        append_line(self._path, f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}")

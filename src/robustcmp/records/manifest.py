@@ -6,9 +6,8 @@ Members that they do not name are kept.
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Sequence
-from dataclasses import asdict
 from importlib.resources import files
 from typing import Annotated, Any, Literal
 
@@ -18,18 +17,10 @@ from .. import limits
 from ..errors import SealError, UsageError, unknown
 from ..files import as_path
 from ..untrusted import read_toml
-from .attack import AttackRecord, Cell, collect_extras
+from .attack import AttackRecord, collect_extras
 
 FORMAT = "robustcmp run 3"
 Subset = Literal["common", "all"]
-OF_THE_QUESTION = {
-    "about": ("command", "question"),
-    "images": ("asked", "correct_by_all", "most_frequent", "range"),
-    "models": ("not_applicable",),
-}
-"""What a cell does not keep of its manifest: other questions have the same cell."""
-
-
 Whole = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Positive = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
 Seed = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
@@ -58,7 +49,7 @@ class _Images(msgspec.Struct):
     used: Whole
     of: Positive
     digest: str
-    correct_by_all: Share | None
+    correct_by_all: Share
     most_frequent: Share | None = None
     range: tuple[float, float] | None = None
     subset: Subset = "common"
@@ -106,9 +97,9 @@ class _Cell(msgspec.Struct):
 
 class _Environment(msgspec.Struct):
     versions: dict[str, str | None]
-    system: str | None = None
-    machine: str | None = None
-    cpus: int | None = None
+    system: str
+    machine: str
+    cpus: int
     omp_num_threads: str | None = None
     processor: str | None = None
 
@@ -181,7 +172,7 @@ def check(manifest: dict[str, Any]) -> None:
     groups = [(cell.model, cell.training_seed, cell.attack, cell.repeat) for cell in record.cells]
     contradictions = {
         "a share is no number": any(
-            share is not None and share != share
+            math.isnan(share)
             for share in (record.images.correct_by_all, *(model.clean_accuracy for model in record.models))
         ),
         "no attacks": not record.suite.attacks,
@@ -209,73 +200,9 @@ def check(manifest: dict[str, Any]) -> None:
             raise SealError(f"the manifest contradicts itself: {contradiction}")
 
 
-def check_finished(manifest: dict[str, Any]) -> None:
-    """Check what only the manifest of a finished run has to say; raise `SealError` where it does not."""
-    missing = [name for name in ("system", "machine", "cpus") if name not in manifest["environment"]]
-    missing += ["correct_by_all"] if manifest["images"]["correct_by_all"] is None else []
-    if missing:
-        raise SealError(f"the manifest does not say: {', '.join(missing)}")
-
-
-PLACE = ("model", "training_seed", "attack", "repeat")  # of a cell among those of a question
-
-
 def attack_records(manifest: dict[str, Any]) -> dict[str, AttackRecord]:
     """Return what the attacks of a run said of themselves, by their names."""
     return {name: msgspec.convert(record, AttackRecord) for name, record in manifest["suite"]["attacks"].items()}
-
-
-def part_of(manifest: dict[str, Any], cell: Cell) -> dict[str, Any]:
-    """Return what a manifest says about one of its cells, in the same form."""
-    key = cell.model, cell.training_seed
-    models = [model for model in manifest["models"] if (model["name"], model["training_seed"]) == key]
-    batch_sizes = {
-        label: size for label, size in manifest["batch_sizes"].items() if label.partition(" on ")[0] == cell.model
-    }
-    suite = manifest["suite"]
-    return {
-        "format": FORMAT,
-        "about": _without("about", manifest["about"]),
-        "suite": {"name": suite["name"], "attacks": {cell.attack: suite["attacks"][cell.attack]}},
-        "batch_sizes": batch_sizes,
-        "seed": manifest["seed"],
-        "images": _without("images", manifest["images"]),
-        "models": [_without("models", model) for model in models],
-        "cells": [asdict(cell)],
-        "environment": {"versions": manifest["environment"]["versions"]},
-    }
-
-
-def merge_parts(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the manifest that `part_of` took parts of, as far as they say, of the question of the last part.
-
-    Parts about other images, or with another seed, belong to other questions, and only their batch sizes count.
-    """
-    last = parts[-1]
-    same = [part for part in parts if (part["seed"], part["images"]) == (last["seed"], last["images"])]
-    places = {tuple(cell[name] for name in PLACE): cell for part in same for cell in part["cells"]}
-    cells = list(places.values())  # the latest, where an attack had other settings before
-    models = {(model["name"], model["training_seed"]): model for part in same for model in part["models"]}
-    attacks = {name: record for part in same for name, record in part["suite"]["attacks"].items()}
-    repeats = [cell["repeat"] + 1 for cell in cells]
-    return last | {
-        "suite": last["suite"] | {"description": "", "digest": "", "attacks": attacks},
-        "batch_sizes": {label: size for part in parts for label, size in part["batch_sizes"].items()},
-        "same_weights": None,
-        "twins": [],
-        "deployments": [],
-        "not_asked": [],
-        "repeats": max(repeats),
-        "spread": False,
-        "images": last["images"] | {"asked": last["images"]["used"], "correct_by_all": None},
-        "models": [model | {"not_applicable": {}} for model in models.values()],
-        "cells": cells,
-        "environment": last["environment"] | {"recovered": True},
-    }
-
-
-def _without(part: str, content: dict[str, Any]) -> dict[str, Any]:
-    return {name: record for name, record in content.items() if name not in OF_THE_QUESTION[part]}
 
 
 SHIPPED = files("robustcmp.resources.attacks")

@@ -26,13 +26,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import sealed
-from ..errors import SealError, StoreError, UsageError, nearest
+from ..errors import SealError, StoreError, UsageError
 from ..files import LOCK, as_path, is_temporary, make_directory, remove_left_over, sole_writer, write_bytes_atomically
 from ..limits import LAYER_VALUES
 from . import logs, results_file
 from .attack import OWN_NAMES, OWN_TYPES, AttackResult, Cell, Extras
 from .logs import Cost
-from .manifest import FORMAT, attack_records, check, part_of
+from .manifest import FORMAT, attack_records, check
 
 if TYPE_CHECKING:
     import xarray
@@ -52,7 +52,6 @@ class Run:
         self.keep_images = keep_images
         self._made = False  # whether the directory was not there before
         self.temporary = False  # whether the directory goes with this object
-        self._known: dict[str, Any] | None = None  # the manifest as it was read or written last
         self._keys: dict[str, int] = {}  # of the cells that it lists, with their numbers of images
         self._axes: dict[str, dict[str, int]] = {}  # of the same cells: how many each of their extras has
 
@@ -71,12 +70,10 @@ class Run:
             weakref.finalize(run, shutil.rmtree, run.directory, ignore_errors=True)
         run._made = not run.directory.exists()
         make_directory(run.directory)
-        if not run._manifest_path.exists() and not all(_may_be_left(path) for path in run.directory.iterdir()):
-            if _is_run(run.directory):
-                raise run.lost_manifest
+        others = [path for path in run.directory.iterdir() if path.name != LOCK and not is_temporary(path)]
+        if others and not _is_run(run.directory):
             raise UsageError(f"{run.directory} is not empty and is not a run of robustcmp. Name another directory.")
-        if run._manifest_path.exists():
-            run.manifest()  # a broken one is found before any work
+        run.manifest()  # a broken one is found before any work
         return run
 
     @contextmanager
@@ -111,23 +108,11 @@ class Run:
             The directory is no run, or its results are not there yet.
         """
         run = cls(directory)
-        if not run._manifest_path.exists():
-            if _is_run(run.directory):
-                raise run.lost_manifest
-            raise UsageError(
-                f"{run.directory} is not a run of robustcmp: it has no manifest.json{_hint(run.directory)}"
-            )
-        if not run.has_results:
-            run.manifest()  # or it says what else the directory is
+        if run.has_results:
+            return run
+        if run.manifest():
             raise UsageError(run._resume_hint)
-        return run
-
-    @property
-    def lost_manifest(self) -> StoreError:
-        """The error for a run whose manifest is missing."""
-        return StoreError(
-            f"{self._manifest_path} is missing. Make it again with: robustcmp verify {self.directory} --repair"
-        )
+        raise UsageError(f"{run.directory} is not a run of robustcmp: it has no manifest.json. See robustcmp list runs")
 
     @property
     def has_results(self) -> bool:
@@ -151,6 +136,8 @@ class Run:
     def manifest(self) -> dict[str, Any]:
         """Return what was asked for last, or an empty dict if nothing was yet.
 
+        Where its file is lost, it is the one that the results answer.
+
         Raises
         ------
         UsageError
@@ -162,22 +149,30 @@ class Run:
         try:
             with sealed.seal_errors():
                 manifest = sealed.read_json(path, "manifest")
-                known = manifest["format"] == FORMAT
-                if known:
+                kind = str(manifest["format"])
+                if kind == FORMAT:
                     check(manifest)
-                    self._know(manifest)
         except FileNotFoundError:
-            return {}
+            manifest, kind = self._answered_manifest(), FORMAT
         except SealError as error:
             raise StoreError(
-                f"{path} is not the manifest of a run, or it is broken ({error}). "
-                f"Make it again with: robustcmp verify {self.directory} --repair"
+                f"{path} is not the manifest of a run, or it is broken ({error}). Delete it: what the results answer "
+                "is in results.h5, and the same command finds its cells again."
             ) from None
-        if not known and str(manifest.get("format", "")).startswith("robustcmp benchmark"):
+        if kind.startswith("robustcmp benchmark"):
             raise UsageError(f"{self.directory} is a benchmark, not a run: open it with robustcmp.open_benchmark")
-        if not known:
-            raise UsageError(f"{path}: expected {FORMAT!r}, received {manifest['format']!r}")
+        if kind != FORMAT:
+            raise UsageError(f"{path}: expected {FORMAT!r}, received {kind!r}")
+        if manifest:
+            self._know(manifest)
         return manifest
+
+    def _answered_manifest(self) -> dict[str, Any]:
+        """Return the manifest that the results answer, an empty dict where there are none."""
+        if not self.has_results:
+            return {}
+        with self._results() as file:
+            return results_file.manifest_of(file)
 
     def write_manifest(self, manifest: dict[str, Any]) -> None:
         """Write the manifest, unless it is there already word for word."""
@@ -189,7 +184,6 @@ class Run:
 
     def _know(self, manifest: dict[str, Any]) -> None:
         """Keep what a manifest says that is needed for each cell."""
-        self._known = manifest
         self._keys = dict.fromkeys((cell["key"] for cell in manifest["cells"]), manifest["images"]["used"])
         axes = {
             attack: {name: 1 + len(extra.dims) for name, extra in record.extras.items() if extra.in_results}
@@ -215,7 +209,7 @@ class Run:
         return self.cell_path(key).exists()
 
     def save(self, cell: Cell, result: AttackResult) -> None:
-        """Write a finished cell, with what the manifest says about it.
+        """Write a finished cell.
 
         Raises
         ------
@@ -227,8 +221,6 @@ class Run:
         arrays = {name: np.asarray(getattr(result, name)) for name in OWN_NAMES}
         arrays |= {f"extras/{name}": np.asarray(values) for name, values in result.extras.items()}
         images = result.adversarials.astype(np.float32) if self.keep_images else None
-        known = self._known if cell.key in self._keys else None
-        said = {"cells": [asdict(cell)]} if known is None else part_of(known, cell)
 
         def write(file: h5py.File) -> None:
             for name, values in arrays.items():
@@ -237,7 +229,6 @@ class Run:
             if images is not None:
                 file.create_dataset("adversarials", data=images, track_times=False, **COMPRESSED)
             file.attrs.update(asdict(cell))
-            file.attrs["manifest"] = json.dumps(said, sort_keys=True)
 
         content, path = sealed.hdf5(_kind(cell.key), write), self.cell_path(cell.key)
         try:
@@ -394,7 +385,7 @@ class Run:
         """Return the clean images of their file, or raise `SealError` if they are none, before they are read."""
         file.check_names(["images"])
         stored = len(file.arrays["images"]) if file.arrays["images"].ndim else 0
-        _check_images(file, "images", self._known["images"]["used"] if self._known else stored)
+        _check_images(file, "images", next(iter(self._keys.values()), stored))
         return file.array("images")
 
     # costs -------------------------------------------------------------------------------------------------------
@@ -432,16 +423,10 @@ class Run:
 
     def write_results(self, results: xarray.Dataset, manifest: dict[str, Any]) -> None:
         """Write `results.h5` with the manifest that it answers, unless the same is there already."""
-        content = results.assign_attrs(manifest=json.dumps({"format": FORMAT} | manifest, sort_keys=True))
-        if self.has_results:
-            try:
-                if self._load()[0].identical(content):
-                    return
-            except StoreError:
-                pass  # it is written anew
-        write_bytes_atomically(
-            self._results_path, sealed.hdf5("results", lambda file: results_file.write(file, content))
-        )
+        answered = results.assign_attrs(manifest=json.dumps({"format": FORMAT} | manifest, sort_keys=True))
+        content = sealed.hdf5("results", lambda file: results_file.write(file, answered))
+        if not self.has_results or sealed.read_bytes(self._results_path) != content:
+            write_bytes_atomically(self._results_path, content)
 
     def read_results(self) -> tuple[xarray.Dataset, dict[str, Any]]:
         """Return what `write_results` wrote.
@@ -453,15 +438,14 @@ class Run:
         StoreError
             The file is broken.
         """
-        content, answered = self._load()
+        with self._results() as file:
+            content, answered = results_file.read(file)
         del content.attrs["manifest"]
         return content, self._check_answered(answered)
 
     def check_results(self) -> None:
         """Check that `results.h5` is as it was written, and answers the manifest; raise as `read_results` does."""
-        with self._results() as file:
-            answered = results_file.manifest_of(file)
-        self._check_answered(answered)
+        self._check_answered(self._answered_manifest())
 
     def _check_answered(self, answered: dict[str, Any]) -> dict[str, Any]:
         """Return the manifest, or raise `UsageError` unless it is the one that was answered."""
@@ -494,25 +478,16 @@ class Run:
         except SealError as error:
             raise _answer_error(path, error) from None
 
-    def _load(self) -> tuple[xarray.Dataset, dict[str, Any]]:
-        with self._results() as file:
-            return results_file.read(file)
-
     @contextmanager
     def _results(self) -> Iterator[sealed.Hdf5]:
         try:
             with sealed.open_hdf5(self._results_path, "results") as file:
                 yield file
-        except FileNotFoundError as error:
-            raise self._results_error(error) from None
-        except SealError as error:
-            raise self._results_error(error) from None
-
-    def _results_error(self, error: Exception) -> StoreError:
-        return StoreError(
-            f"{self._results_path} is broken ({error}). Delete it, and rerun the same command to "
-            "recreate it from the cells."
-        )
+        except (FileNotFoundError, SealError) as error:
+            raise StoreError(
+                f"{self._results_path} is broken ({error}). Delete it, and rerun the same command to recreate it from "
+                "the cells."
+            ) from None
 
     @property
     def _resume_hint(self) -> str:
@@ -561,15 +536,6 @@ def _is_run(directory: Path) -> bool:
     )
 
 
-def _hint(directory: Path) -> str:
-    """Return what was probably meant by a directory that is no run: one in it, or one beside it."""
-    inside, beside = (runs_in(place) for place in (directory, directory.parent))
-    if inside:
-        return f". It holds runs: {', '.join(str(run.directory) for run in inside)}"
-    near = nearest(directory.name, [run.directory.name for run in beside])
-    return f". Did you mean {directory.with_name(near)}?" if near else ""
-
-
 def _answer_error(path: Path, error: Exception) -> StoreError:
     return StoreError(
         f"{path} is broken ({error}). Delete it to read the run without it, or rerun the same command to recreate it."
@@ -584,8 +550,3 @@ def _temporary_directory() -> str:
             f"no directory can be made in {tempfile.gettempdir()}: {error.strerror}. Set TMPDIR, or name one with out.",
             parameters=["out"],
         ) from None
-
-
-def _may_be_left(path: Path) -> bool:
-    """Whether a file is what a session that was killed before its manifest was written may have left."""
-    return path.name == LOCK or is_temporary(path)

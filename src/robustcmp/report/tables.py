@@ -357,7 +357,7 @@ def lower_bound(results: Results) -> list[Table]:
         return []
     title = f"PGD at ε = {checked.epsilon:g} on {checked.images} images, not in R: a lower bound on vulnerability"
     columns = [Column("model"), Column("success rate", percent)]
-    return [Table(title, columns, [[model, rate] for model, rate in checked.pgd.items()])]
+    return [Table(title, columns, [[model, math.nan if rate is None else rate] for model, rate in checked.pgd.items()])]
 
 
 def without_version(model: str) -> str:

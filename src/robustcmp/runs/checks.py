@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -104,15 +104,15 @@ def run_checks(
 
         def examined(
             classifier: Classifier = classifier, outcomes: xarray.Dataset = outcomes
-        ) -> tuple[list[Check], float]:
+        ) -> tuple[list[Check], float | None]:
             few = outcomes.isel(image=slice(count))
             nearest = _nearest_without_gradient(suite, few)
             examination = Examination(classifier, images, labels, nearest, fgsm, seed)
-            rate = examination.pgd[fgsm.max_epsilon] if examination.pgd else math.nan
+            rate = examination.pgd.get(fgsm.max_epsilon)
             return [*examination.checks(), *_of_attacks(suite, classifier, few)], rate
 
         made, pgd[label] = blame(f"making health checks of {label}", examined)
-        checks += [replace(check, model=label) for check in made]
+        checks += [msgspec.structs.replace(check, model=label) for check in made]
         progress.step()
     return Checked(checks, fgsm.max_epsilon, len(images), pgd)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -17,7 +16,7 @@ import msgspec
 from ..errors import UsageError
 from ..processes import Child, Died, Ended, Limits
 from ..records.attack import AttackResult, Cell
-from ..records.logs import Cost, Journal
+from ..records.logs import Cost
 from ..records.store import Run
 from .blame import blame_each
 from .child import Asked, Raised, Refused
@@ -246,23 +245,17 @@ def execute(plan: Plan, store: Run, executor: Executor, progress: Progress | Non
             progress.finished(cell, store.load(cell.key)["success"])
     session = _Session(plan, store, progress, queries)
     outcomes = executor.execute(plan, plan.missing(store), progress.asked)
-    with session.note_session(executor.name), _closing(outcomes):
+    try:
         for outcome in outcomes:
             if isinstance(outcome, Failed):
                 session.note_failure(outcome)
             else:
                 session.save(outcome)
-    return session.failures
-
-
-@contextmanager
-def _closing(outcomes: Iterator[Finished | Failed]) -> Iterator[None]:
-    """End an executor at once when nobody waits for it any more: it may have processes."""
-    try:
-        yield
     finally:
         if isinstance(outcomes, Generator):
-            outcomes.close()
+            outcomes.close()  # at once, as it may have processes that nobody waits for any more
+        session.log_rest()
+    return session.failures
 
 
 class _Session:
@@ -272,33 +265,10 @@ class _Session:
         self._plan, self._store, self._progress = plan, store, progress
         self.failures: Failures = {}
         self._left = Counter((cell.model, cell.training_seed, cell.attack) for cell, n in queries.items() if n)
-        self._journal = Journal(store.directory, silent=not self._left)
         self._spent: dict[TaskKey, list[Cost]] = {}  # in the tasks under way
         self._alike: dict[str, list[Cell]] = {}  # models that are alike share a cell
         for cell in plan.cells:
             self._alike.setdefault(cell.key, []).append(cell)
-
-    @contextmanager
-    def note_session(self, how: str) -> Iterator[None]:
-        """Note in the run's log when a session begins and how it ends."""
-        plan, groups = self._plan, len(self._left)
-        self._journal.note(
-            f"begun: {groups} groups (a model under an attack) have missing cells, {len(plan.images)} images, suite "
-            f"{plan.suite.name}, {how}"
-        )
-        try:
-            yield
-            end = f"finished, {sum(map(len, self.failures.values()))} failed" if self.failures else "finished"
-        except KeyboardInterrupt:
-            end = "interrupted"
-            raise
-        except BaseException as error:
-            end = f"ended by {type(error).__name__}: {error}"
-            raise
-        finally:
-            for key in list(self._spent):
-                self._log_costs(key)
-            self._journal.note(end)
 
     def save(self, finished: Finished) -> None:
         """Save a cell."""
@@ -314,7 +284,6 @@ class _Session:
     def note_failure(self, failed: Failed) -> None:
         """Remember why a task failed."""
         self._log_costs(failed.task.key)
-        self._journal.note(f"{_name_task(*failed.task.key)} failed: {failed.reason}{_by(failed.worker)}")
         missing = [cell for cell in failed.task.cells if cell.key not in self._store]
         cells = [alike for cell in missing for alike in self._alike[cell.key]]
         for cell in cells:
@@ -322,22 +291,16 @@ class _Session:
         if isinstance(self._progress, SeesFailures):
             self._progress.failed(cells, failed.reason)
 
+    def log_rest(self) -> None:
+        """Log what tasks that did not end have cost."""
+        for key in list(self._spent):
+            self._log_costs(key)
+
     def _log_costs(self, key: TaskKey) -> None:
         """Log what a task has cost as one record."""
         if key not in self._spent:
             return
-        cost = _sum(self._spent.pop(key))
-        self._store.log_cost(cost)
-        named, count = _name_task(*key), len(cost.cells)
-        self._journal.note(f"{named}: {count} cell{'s' * (count > 1)} in {cost.seconds:.1f} s{_by(cost.worker)}")
-
-
-def _name_task(model: str, seed: int, attack: str) -> str:
-    return f"{attack} on {model}/{seed}"
-
-
-def _by(worker: str | None) -> str:
-    return f" ({worker})" if worker else ""
+        self._store.log_cost(_sum(self._spent.pop(key)))
 
 
 def _cost(finished: Finished) -> Cost:

@@ -16,7 +16,6 @@ from ..attacks.base import pixels
 from ..attacks.suite import AnySuite, Suite, load_suite
 from ..data.arrays import check_labels, check_unit_images
 from ..errors import UsageError, check_count, check_seed
-from ..models.batches import check_batch_size
 from ..records.attack import collect_extras
 
 if TYPE_CHECKING:
@@ -98,7 +97,6 @@ def validate(
     if not len(images):
         raise UsageError("expected at least one image, received none")
     if batch_size is not None:
-        check_batch_size(batch_size, images)
         batch_size = int(batch_size)  # JSON knows no NumPy
     return Question(loaded, images, labels, int(n), repeated, spread, int(seed), batch_size, expected or {})
 

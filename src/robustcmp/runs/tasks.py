@@ -43,12 +43,10 @@ def time_repeats(
     """Yield the result of each of the repeats, with the time since the one before and the memory since the first."""
     forget_peak_memory()
     previous = perf_counter()
-    classifier.framework.reset_retries()
     for result in attack.outcomes(classifier, images, labels, seed, repeats):
         now = perf_counter()
         yield Timed(result, now - previous, peak_memory())
         previous = perf_counter()
-        classifier.framework.reset_retries()
 
 
 def forget_peak_memory() -> bool:

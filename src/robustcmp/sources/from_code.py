@@ -16,10 +16,10 @@ import msgspec
 from ..errors import ModelError, UsageError, nearest
 from ..frameworks import Device, recognise
 from ..models.classifier import Classifier
-from ..models.functions import is_estimator, of_estimator, wrap_functions
+from ..models.functions import wrap_functions
 
-RETURNED = "a function of images (N, H, W, C), a classifier of scikit-learn, or what robustcmp.wrap_functions makes"
-NUMPY = "numpy"  # functions of arrays and classifiers of scikit-learn, in the place of a framework
+RETURNED = "a function of images (N, H, W, C), or what robustcmp.wrap_functions makes of a classifier of scikit-learn"
+NUMPY = "numpy"  # functions of arrays, in the place of a framework
 FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
@@ -126,9 +126,6 @@ def suggest(near: str | None) -> str:
 
 def wrap_numpy(result: Any, source: str) -> fb.models.base.Model:
     """Return a model of what code for ``numpy`` returns."""
-    owner = getattr(result, "__self__", result)  # of a method
-    if is_estimator(owner):
-        return of_estimator(owner, {"source": source})
     if not callable(result):
         raise ModelError(f"{source} should return {RETURNED}; received {type(result).__name__}")
     return wrap_functions(logits=result, info={"source": source})
@@ -138,8 +135,6 @@ def framework_of(native: Any) -> str | None:
     """Return the framework that an object belongs to, None for a plain function."""
     if isinstance(native, fb.models.base.Model):
         return Classifier(native).framework.name
-    if is_estimator(native):
-        return NUMPY
     try:
         return recognise(native).name
     except ModelError:

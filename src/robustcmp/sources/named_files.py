@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from ..deployments import MODULES as RUNTIMES
 from ..deployments import names as deployment_names
-from ..deployments.model import Gradient
 from ..errors import UsageError
 from ..files import json_digest
 from ..frameworks import ALSO, known
@@ -156,7 +155,7 @@ def _short(path: Path) -> str:
     return "-".join([*path.parts[-2:-1], path.stem])
 
 
-def pair_with_sources(origins: FileOrigins, gradient: Gradient = "source") -> tuple[FileOrigins, list[str]]:
+def pair_with_sources(origins: FileOrigins) -> tuple[FileOrigins, list[str]]:
     """Pair files of runtimes with the trained networks that they are taken to be converted from.
 
     All with the only trained network, or the n-th of a runtime with the n-th training of the only trained model.
@@ -173,7 +172,7 @@ def pair_with_sources(origins: FileOrigins, gradient: Gradient = "source") -> tu
     paired: FileOrigins = {}
     lines: list[str] = []
     for name, networks in origins.items():
-        files = [replace(file, gradient=gradient) for file in networks if isinstance(file, FromDeployedFile)]
+        files = [file for file in networks if isinstance(file, FromDeployedFile)]
         sources = trained * len(files) if len(trained) == 1 else trained
         if not files:
             paired[name] = networks

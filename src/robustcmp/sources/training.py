@@ -341,7 +341,7 @@ def fit(
         check_count("epochs", epochs, limits.EPOCHS)
         settings = msgspec.structs.replace(settings, epochs=epochs)
     path = as_path(out or trained_directory(), "out") / name.file
-    remove_left_over(path.parent)
+    remove_left_over(path.parent, path.stem[:40])
     if path.exists():
         content = _same_training(path, name, settings)
     else:
