@@ -205,7 +205,8 @@ def test_peak_memory_is_that_of_each_group() -> None:
 
     def peaks(size: int) -> list[int]:
         model = Classifier(corner(0.5))
-        each = time_repeats(model, Holding(size), IMAGES, np.arange(N) % 2, 0, [0, 1])  # type: ignore[arg-type]
+        cells = [Cell("a", 0, "x", repeat, str(repeat)) for repeat in range(2)]
+        each = time_repeats(model, Holding(size), IMAGES, np.arange(N) % 2, 0, cells)  # type: ignore[arg-type]
         return [one.peak_memory or 0 for one in each]
 
     large, small = peaks(2**28), peaks(2**10)

@@ -532,7 +532,7 @@ class Evaluation:
 
         return Plots(self.results)
 
-    def to_html(self, path: str | os.PathLike[str], *beside: Evaluation) -> None:
+    def to_html(self, path: str | os.PathLike[str]) -> None:
         """Write one self-contained page: the answer, pictures, tables, and a gallery of adversarial images.
 
         The page opens offline. Its pictures need Matplotlib (extra `plot`); without it the page has only tables.
@@ -541,24 +541,17 @@ class Evaluation:
         ----------
         path : path
             The file.
-        *beside : Evaluation
-            At most one other run, shown side by side with this one.
 
         Raises
         ------
         UsageError
-            The file cannot be written, or there is more than one other run.
+            The file cannot be written.
         """
-        text = to_html(self.results, *(other.results for other in beside))
+        text = to_html(self.results)
         write_named(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
-    def to_dataframe(self, *, per_image: bool = False) -> pandas.DataFrame:
-        """Return the run as a tidy table.
-
-        Parameters
-        ----------
-        per_image : bool, default False
-            One row per outcome instead of one row per rate.
+    def to_dataframe(self) -> pandas.DataFrame:
+        """Return the rates as a tidy table; ``ev.dataset.to_dataframe()`` has every outcome.
 
         Returns
         -------
@@ -566,11 +559,8 @@ class Evaluation:
             One row per model, training seed and attack: model, training_seed, attack, images, repeats, success_rate,
             low and high (95 % over images), repeat_std, clean_accuracy, framework, framework_version. NaN if an
             attack is not applicable.
-            With `per_image`, one row per model, training seed, attack, repeat and image: label, success, l0, l2, linf,
-            adversarial_class, queries, and the values of single attacks, as in `dataset`. A deterministic attack has
-            only its first repeat, because all are the same.
         """
-        return to_dataframe(self.results, per_image=per_image)
+        return to_dataframe(self.results)
 
     def to_json(self) -> dict[str, Any]:
         """Return the summary that ``python -m robustcmp.eval --json`` prints; undefined values are None."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def to_html(benchmark: Benchmark) -> str:
     """Return a page about a benchmark. Without Matplotlib it has the tables and no pictures."""
     title, setup = words.describe(benchmark)
-    return render_page(SECTIONS, [benchmark], [title], [setup], [""])
+    return render_page(SECTIONS, benchmark, title, setup)
 
 
 def to_notebook(benchmark: Benchmark) -> str:

@@ -159,6 +159,7 @@ def _add_output(group: _ArgumentGroup) -> None:
     )
     group.add_argument("--no-images", action="store_true", help="do not store adversarial images")
     group.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
+    group.add_argument("--full", action="store_true", help="print all tables, not one screen")
     group.add_argument("--quiet", action="store_true", help="print nothing but the results")
 
 
@@ -349,8 +350,7 @@ def _print(options: Namespace, evaluation: Evaluation, tell: Say) -> None:
     ):
         tell(f"some of these networks were trained on {trained} but are compared on {dataset}")
     from ..files import remove_left_over
-    from ..report.text import summary
-    from ..report.words import name_stronger_suite
+    from ..report.text import summary, to_text
 
     remove_left_over(evaluation.results.run.directory, "report")  # by a command that was killed while it wrote its page
     page = evaluation.results.run.directory / "report.html"
@@ -359,11 +359,10 @@ def _print(options: Namespace, evaluation: Evaluation, tell: Say) -> None:
         evaluation.to_html(page)
         return
     width, color = screen_width(), use_color(sys.stdout)
-    print(summary(evaluation.results, width, color), flush=True)
-    if line := name_stronger_suite(evaluation.results):
-        tell(line)
+    write = to_text if options.full else summary
+    print(write(evaluation.results, width, color), flush=True)
     evaluation.to_html(page)
-    show(f"page: {page}")
+    show(f"\nReport: {page}" + ("" if options.full else "   All tables: --full"))
 
 
 def _repeats(given: Sequence[str], suite: Suite) -> dict[str, int]:

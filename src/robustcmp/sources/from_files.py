@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -16,9 +15,8 @@ import numpy as np
 from ..deployments import ALSO as ALSO_RUNTIMES
 from ..deployments import MODULES as RUNTIMES
 from ..deployments import runtime
-from ..deployments.model import Files
-from ..deployments.onnx_files import external_files, read_onnx
 from ..errors import ModelError, UsageError, WeightsError, enough_memory, nearest, unknown
+from ..files import file_digest
 from ..frameworks import ALSO, FILES, Device, check_framework, get_framework, known, versions
 from ..models.model import wrap
 from ..networks.architecture import Architecture, get_architecture
@@ -26,9 +24,8 @@ from ..networks.weights import Weights, WeightsFile, check_finite, check_shapes,
 from ..untrusted import check_archive, check_file, check_no_program
 from .from_code import NUMPY, RETURNED, call_function, framework_of, is_function, suggest, wrap_numpy
 
-ONNX = ".onnx"
 OF_NUMPY = ("sklearn", "scikit-learn", "np")  # what else people call numpy
-CANONICAL = (".h5", ".npz", ONNX)  # weights in the canonical layout, for any framework
+CANONICAL = (".h5", ".npz")  # weights in the canonical layout, for any framework
 
 
 class FromFile(msgspec.Struct, frozen=True, tag="file", dict=True):
@@ -89,21 +86,20 @@ class FromFile(msgspec.Struct, frozen=True, tag="file", dict=True):
         return content
 
     @cached_property
-    def _hashed(self) -> tuple[list[tuple[int, ...]], str]:
-        """The state of its files before they were read for their digest, and the digest."""
+    def _hashed(self) -> tuple[tuple[int, ...], str]:
+        """The state of its file before that was read for its digest, and the digest."""
         state = self._read_state()
-        return state, Files.of(Path(self.source), _external(Path(self.source))).sha256
+        return state, file_digest(Path(self.source))
 
     @property
     def sha256(self) -> str:
-        """The digest of its file, together with files that hold values of its network."""
+        """The digest of its file."""
         return self._hashed[1]
 
-    def _read_state(self) -> list[tuple[int, ...]]:
-        """Return what changes where a file is written or replaced."""
-        path = Path(self.source)
-        stats = [file.stat() for file in (path, *_external(path))]
-        return [(stat.st_ino, stat.st_size, stat.st_mtime_ns) for stat in stats]
+    def _read_state(self) -> tuple[int, ...]:
+        """Return what changes where the file is written or replaced."""
+        stat = Path(self.source).stat()
+        return stat.st_ino, stat.st_size, stat.st_mtime_ns
 
     def check(self) -> None:
         """Check what can be known before the file is read.
@@ -147,13 +143,12 @@ class FromFile(msgspec.Struct, frozen=True, tag="file", dict=True):
         check_there(self.source)
         check_ending(self.source, self.framework)
         check_file(path)
-        _external(path)
         if path.suffix == ".h5" and self.framework != "tensorflow" and not is_sealed(path):
             raise WeightsError(
                 f"{path} is not a weights file of robustcmp. If it is a model of Keras, or its weights, write "
                 f"tensorflow={path}"
             )
-        if self.architecture is None and path.suffix != ONNX and not _is_of_keras(path):
+        if self.architecture is None and not _is_of_keras(path):
             raise UsageError(
                 f"{self.source} holds only weights: name their network with architecture: a name, FILE.toml, or your "
                 "own code that makes it, module:function or module:Class",
@@ -169,7 +164,6 @@ class FromFile(msgspec.Struct, frozen=True, tag="file", dict=True):
     def files(self) -> dict[str, Path]:
         """The files that it is loaded from, by what they are."""
         files = {} if is_function(self.source) else {"source": Path(self.source)}
-        files |= {f"beside {number}": path for number, path in enumerate(_external(Path(self.source)))}
         design = self.design or ""
         return files | ({"architecture": Path(design)} if design.endswith(".toml") else {})
 
@@ -186,8 +180,6 @@ class FromFile(msgspec.Struct, frozen=True, tag="file", dict=True):
         ------
         WeightsError
             The file is broken, holds more than data, its arrays do not fit the architecture, or it changed meanwhile.
-        DeploymentError
-            An ONNX network has something else than robustcmp's layers, or the package onnx is not installed.
         ModelError
             What a function returned is no network of the framework, or the function failed.
         """
@@ -252,9 +244,7 @@ class FromFile(msgspec.Struct, frozen=True, tag="file", dict=True):
         if path.name.endswith(FILES.get(self.framework, ())):
             network = adapter.build(design, 0, "cpu") if design else call_function(self.architecture or "")
             return adapter.load(path, network), design, info
-        if path.suffix == ONNX:
-            content, design = _read_onnx(path, design)
-        elif path.suffix == ".h5":
+        if path.suffix == ".h5":
             content = read_weights(path, most=most_bytes(design))
         else:
             content = WeightsFile(_read_arrays(path), {})
@@ -332,11 +322,6 @@ def check_normalisation(mean: Sequence[float], std: Sequence[float]) -> None:
         raise UsageError(f"mean and std need as many numbers, received {[*mean]} and {[*std]}")
 
 
-def _external(path: Path) -> list[Path]:
-    """Return the files beside a network's own that hold values of it."""
-    return external_files(path) if path.suffix == ONNX else []
-
-
 def _check_design(content: WeightsFile, design: Architecture, source: str) -> None:
     """Raise `WeightsError` unless weights are those of a design, as far as the file says it."""
     check_shapes(content.weights, design, source)
@@ -345,26 +330,6 @@ def _check_design(content: WeightsFile, design: Architecture, source: str) -> No
         raise WeightsError(
             f"{source} was trained for another design than {design.name}, whose layers were {trained['layers']}"
         )
-
-
-def _read_onnx(path: Path, design: Architecture | None) -> tuple[WeightsFile, Architecture]:
-    """Return the weights and the design of an ONNX file, by the names of a design if one is expected."""
-    own, weights = read_onnx(path)
-    if design is None:
-        return WeightsFile(weights, {}), own
-    if _encode_nameless(own) != _encode_nameless(design):
-        layers = ", ".join(type(layer).__name__ for layer, _ in own.walk())
-        raise WeightsError(
-            f"{path} should be a network {design.name} of images {design.input_shape}, received another design for "
-            f"images {own.input_shape}: {layers}. Leave out architecture to take the design of the file."
-        )
-    names = zip(design.weight_shapes, own.weight_shapes, strict=True)
-    return WeightsFile({ours: weights[theirs] for ours, theirs in names}, {}), design
-
-
-def _encode_nameless(design: Architecture) -> bytes:
-    """Return a design as text, without names."""
-    return re.sub(rb'"name":"[^"]*"', b"", msgspec.json.encode(design))
 
 
 def _read_arrays(path: Path) -> Weights:

@@ -20,7 +20,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from .. import limits
-from ..data.dataset import Dataset, stratified_split
+from ..data.dataset import Dataset, hold_out
 from ..errors import UsageError, WeightsError, check_count, enough_memory
 from ..files import as_path, make_directory, remove_left_over
 from ..frameworks import Device, TrainableFramework, get_framework, named
@@ -125,7 +125,7 @@ def train(
         The checkpoint belongs to another training.
     """
     check_fit(architecture, train_data)
-    rest, held_out = stratified_split(train_data.labels, VALIDATION_FRACTION)
+    rest, held_out = hold_out(train_data.labels, VALIDATION_FRACTION)
     check_batches(architecture, recipe, len(rest))
     metadata = training_metadata(framework, architecture, recipe, train_data, seed, device) | (about or {})
     validation = replace(
