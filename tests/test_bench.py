@@ -163,7 +163,7 @@ def test_a_gpu_counts_from_when_the_network_was_there(tmp_path: Path) -> None:
     assert math.isnan(process.processors)  # it was not looked at
     text = found.to_text(width=300)
     assert "GPU, W" in text
-    assert "not known for 6 of 6 measurements" in text
+    assert "What other programs used is not known." in text
 
 
 # summaries

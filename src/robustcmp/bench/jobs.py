@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..data import load_dataset
-from ..data.dataset import Dataset, stratified_split
+from ..data.dataset import Dataset, hold_out
 from ..frameworks import Device, get_framework
 from ..models.classifier import Classifier
 from ..models.model import wrap
@@ -75,7 +75,7 @@ class TrainingJob(msgspec.Struct, frozen=True):
         recipe = self.load_settings()
         data = load_for(self.model, self.dataset, "train", self.data_dir, self.recipe)
         check_fit(architecture, data)
-        rest, held_out = stratified_split(data.labels, VALIDATION_FRACTION)
+        rest, held_out = hold_out(data.labels, VALIDATION_FRACTION)
         native = framework.build(architecture, self.seed, self.device)
         model = wrap(native, framework=framework.name, device=self.device)
         fitting = Fitting(framework, native, architecture, recipe)

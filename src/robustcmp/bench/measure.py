@@ -160,7 +160,7 @@ def benchmark(
     if what == "train":
         if deployments or models:
             raise UsageError("deployments and models are for predictions: nothing of them is trained")
-        epochs = choose_epochs(model, recipe) if epochs is None else check_size("epochs", epochs, limits.EPOCHS)
+        epochs = _choose_epochs(model, recipe) if epochs is None else check_size("epochs", epochs, limits.EPOCHS)
         series = question.list_trainings(frameworks, [*dict.fromkeys(sizes)], epochs)
     else:
         counts = [check_count("images", count, limits.IMAGES) for count in images]
@@ -200,14 +200,8 @@ def choose_dataset(what: str, model: str, recipe: str = "default") -> str:
     return short_dataset(model, recipe) if what == "train" else default_dataset(model, recipe)
 
 
-def choose_epochs(model: str, recipe: str = "default") -> float:
-    """Return the epochs of a training for which none were asked: a share of one where a network has no short dataset.
-
-    Examples
-    --------
-    >>> choose_epochs("lenet5"), choose_epochs("resnet20")
-    (2.0, 0.05)
-    """
+def _choose_epochs(model: str, recipe: str) -> float:
+    """Return the epochs of a training by default: a share of one where a network has no short dataset."""
     return EPOCHS_OF_DIGITS if short_dataset(model, recipe) == FALLBACK_DATASET else SHARE
 
 
