@@ -57,7 +57,6 @@ def measurement(asked: Asked, calls: Iterable[float], **changed: Any) -> Measure
         threads=2,
         device="cpu",
         resources=resources(),
-        bytes=177_704,
         version="1.0",
     )
     return msgspec.structs.replace(made, **changed)

@@ -90,7 +90,7 @@ def walks(monkeypatch: pytest.MonkeyPatch) -> Walks:
         candidates.labels = labels
         return first_on_grid(candidates, labels, grid)
 
-    fools = boundary.Walk.fools
+    fools = boundary._Walk.fools
 
     def fools_recorded(self: Any, rows: NDArray[np.int64], points: NDArray[np.float64]) -> NDArray[np.bool_]:
         fooled = fools(self, rows, points)
@@ -100,7 +100,7 @@ def walks(monkeypatch: pytest.MonkeyPatch) -> Walks:
     monkeypatch.setattr(Classifier, "classes", classes)
     monkeypatch.setattr(boundary, "Candidates", Recorded)
     monkeypatch.setattr(boundary, "first_on_grid", searched)
-    monkeypatch.setattr(boundary.Walk, "fools", fools_recorded)
+    monkeypatch.setattr(boundary._Walk, "fools", fools_recorded)
     return recorded
 
 

@@ -30,7 +30,7 @@ Open = Callable[..., Any]
 
 @pytest.fixture(scope="module")
 def files(small_run: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The page of a run with everything, of one with thirty models, and of two runs."""
+    """The page of a run with everything, of one with thirty models, and of one with deployed networks."""
     directory = tmp_path_factory.mktemp("pages")
     small = rc.open_run(small_run)
     large = rc.open_run(Path(__file__).parents[1] / "docs" / "results" / "lenet5-mnist-ten-trainings")
@@ -38,8 +38,7 @@ def files(small_run: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     large.to_html(directory / "large.html")
     deployed = rc.open_run(Path(__file__).parents[1] / "docs" / "results" / "resnet20-cifar10-deployed")
     deployed.to_html(directory / "deployed.html")
-    large.to_html(directory / "two.html", small)
-    return {name: directory / f"{name}.html" for name in ("small", "large", "two", "deployed")}
+    return {name: directory / f"{name}.html" for name in ("small", "large", "deployed")}
 
 
 @pytest.fixture(scope="module")
@@ -77,8 +76,6 @@ def show(browser: Any, files: dict[str, Path]) -> Iterator[Open]:
     ("name", "width", "scheme"),
     [
         *product(["small", "large"], WIDTHS, SCHEMES),
-        ("two", 1280, "light"),
-        ("two", 360, "dark"),
         *product(["deployed"], WIDTHS, ["light"]),
     ],
 )
@@ -94,7 +91,7 @@ def test_nothing_overflows_and_axe_finds_no_violation(show: Open, name: str, wid
     assert {"color-contrast", "svg-img-alt", "heading-order"} <= {rule["id"] for rule in found.response["passes"]}
 
 
-@pytest.mark.parametrize(("name", "width"), [("deployed", 360), ("large", 360), ("two", 1280), ("two", 1100)])
+@pytest.mark.parametrize(("name", "width"), [("deployed", 360), ("large", 360)])
 def test_captions_are_beside_the_shadow_of_what_goes_on(show: Open, name: str, width: int) -> None:
     page = show(name, width)
     page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")

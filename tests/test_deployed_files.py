@@ -26,14 +26,14 @@ from robustcmp.cli import command
 from robustcmp.data.dataset import Dataset
 from robustcmp.deployments import onnxruntime
 from robustcmp.deployments.layouts import Layout
-from robustcmp.deployments.onnx_files import read_onnx, write_onnx
+from robustcmp.deployments.onnx_files import write_onnx
 from robustcmp.errors import DeploymentError, RobustcmpError, UsageError, WeightsError
 from robustcmp.models.classifier import Classifier
 from robustcmp.models.model import Model
 from robustcmp.networks.architecture import get_architecture
 from robustcmp.report.text import summary, to_text
 from robustcmp.sources.deployed import FromDeployedFile
-from robustcmp.sources.named_files import describe_normalisation, file_origins, with_sources
+from robustcmp.sources.named_files import describe_normalisation, file_origins, pair_with_sources
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -343,7 +343,7 @@ def test_a_file_that_stands_alone_says_what_is_done_to_its_images(
     )
     for said in (summary(ev.results), to_text(ev.results)):
         assert "each image is given as one row of values" in " ".join(said.split())
-        assert "² FGSM by finite differences" in " ".join(said.split())
+        assert "FGSM by finite differences" in " ".join(said.split())
     assert ev.manifest["models"][0]["own_differences"] == ["fgsm"]
 
 
@@ -354,7 +354,7 @@ def test_a_damaged_file_is_named_beside_one_that_answers_as_its_source(
     said = " ".join(summary(ev.results).split())
     assert "file gives" in said
     assert "another class than torch does" in said
-    assert "No success of a deployed network (same) differs" in said
+    assert "No outcome of a deployed network differs" in said
     assert said.count("file, training seed 0, does not answer as torch") == 1
 
 
@@ -364,8 +364,7 @@ def test_a_damaged_file_leaves_the_answer_about_the_sources(beside_a_stranger: C
     )
     assert "file" in ev.results.at_chance | ev.results.poor_models
     said = " ".join(summary(ev.results).split())
-    assert "Is one easier to fool?" in said
-    assert "Is one easier to fool? No answer yet" not in said
+    assert "No answer yet:" not in said
 
 
 @pytest.mark.parametrize(
@@ -380,7 +379,7 @@ def test_a_file_that_normalises_its_images_itself_says_so(
     numbers: str, expected: dict[str, Any], own_files: dict[str, Path], digits: Dataset
 ) -> None:
     given = [f"torch={own_files['a']},mean=0.1,std=0.5", f"onnxruntime={own_files['a.onnx']}{numbers}"]
-    origins, _ = with_sources(file_origins(given, "lenet1"))
+    origins, _ = pair_with_sources(file_origins(given, "lenet1"))
     [file] = origins["onnxruntime"]
     assert isinstance(file, FromDeployedFile)
     assert {"mean": file.mean, "std": file.std} == expected
@@ -487,17 +486,17 @@ def test_a_dataset_without_training_images_calibrates_nothing(
 def test_as_many_files_as_trained_networks_are_paired_in_their_order(own_files: dict[str, Path]) -> None:
     given = [f"torch={own_files['b']}", f"torch={own_files['a']}"]
     runtimes = [f"onnxruntime={own_files['b.onnx']}", f"onnxruntime={own_files['a.onnx']}"]
-    pairs, lines = with_sources(file_origins([*given, *runtimes], "lenet1"))
+    pairs, lines = pair_with_sources(file_origins([*given, *runtimes], "lenet1"))
     assert [file.converted_from for file in pairs["onnxruntime"]] == pairs["torch"]  # type: ignore[union-attr]
     assert len(lines) == 2
     for unclear in ([*given, runtimes[0]], [given[0], f"jax={own_files['a']}", *runtimes[:1]]):
         if unclear[1].startswith("jax"):
             pytest.importorskip("jax")
-        pairs, lines = with_sources(file_origins(unclear, "lenet1"))
+        pairs, lines = pair_with_sources(file_origins(unclear, "lenet1"))
         assert [file.converted_from for file in pairs["onnxruntime"]] == [None]  # type: ignore[union-attr]
         [line] = lines
         assert "Name one trained network, or as many files of onnxruntime as of one framework" in line
-    assert with_sources(file_origins(runtimes))[1] == []
+    assert pair_with_sources(file_origins(runtimes))[1] == []
 
 
 @pytest.mark.parametrize("order", ["NHWC", "NCHW"])
@@ -707,9 +706,8 @@ def test_values_behind_a_link_out_of_the_folder_are_refused(tmp_path: Path) -> N
     path = saved(external("x.data"), folder)
     (tmp_path / "secret").write_bytes(bytes(31360))
     (folder / "x.data").symlink_to(tmp_path / "secret")
-    for read in (lambda: rc.open_deployed(path, "onnxruntime"), lambda: read_onnx(path)):
-        with pytest.raises(DeploymentError, match="only files of its own folder that"):
-            read()
+    with pytest.raises(DeploymentError, match="only files of its own folder that"):
+        rc.open_deployed(path, "onnxruntime")
 
 
 @pytest.mark.parametrize("name", BAD)
@@ -733,18 +731,16 @@ def test_a_file_that_cannot_be_compared_is_one_error(name: str, tmp_path: Path) 
 )
 def test_a_file_that_is_no_network_is_one_error(content: bytes, said: str, tmp_path: Path) -> None:
     (path := tmp_path / "x.onnx").write_bytes(content)
-    for read in (lambda: rc.open_deployed(path, "onnxruntime"), lambda: read_onnx(path)):
-        with pytest.raises((WeightsError, DeploymentError), match=said):
-            read()
+    with pytest.raises((WeightsError, DeploymentError), match=said):
+        rc.open_deployed(path, "onnxruntime")
 
 
 def test_a_cut_file_is_one_error(tmp_path: Path) -> None:
     content = linear().SerializeToString()
     for share in (0.02, 0.5, 0.99):
         (path := tmp_path / "x.onnx").write_bytes(content[: int(share * len(content))])
-        for read in (lambda path=path: rc.open_deployed(path, "onnxruntime"), lambda path=path: read_onnx(path)):
-            with pytest.raises(DeploymentError, match=r"is not an ONNX network|cannot be opened"):
-                read()
+        with pytest.raises(DeploymentError, match=r"is not an ONNX network|cannot be opened"):
+            rc.open_deployed(path, "onnxruntime")
 
 
 def test_what_is_no_file_or_too_large_is_one_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -752,12 +748,10 @@ def test_what_is_no_file_or_too_large_is_one_error(tmp_path: Path, monkeypatch: 
     for path in (folder, tmp_path / "none.onnx"):
         with pytest.raises(WeightsError, match="cannot be read"):
             rc.open_deployed(path, "onnxruntime")
-        with pytest.raises(DeploymentError, match="cannot be read"):
-            read_onnx(path)
     with (large := tmp_path / "large.onnx").open("wb") as file:
         file.truncate(2**31)  # no block of it is written
     with pytest.raises(DeploymentError, match="expected at most 2,147,483,647 bytes, received 2,147,483,648"):
-        read_onnx(large)
+        rc.open_deployed(large, "onnxruntime")
     with pytest.raises(UsageError, match=r"onnxruntime opens \.onnx, received"):
         rc.open_deployed(tmp_path / "x.pb", "onnxruntime")
     (other := tmp_path / "x.tflite").write_text("some content")
@@ -877,23 +871,6 @@ def sound(random_weights: Any, tmp_path_factory: pytest.TempPathFactory) -> list
         write_onnx(architecture, random_weights(architecture, 0), path := folder / f"{name}.onnx")
         contents.append(path.read_bytes())
     return contents
-
-
-@pytest.mark.parametrize("damage", [flipped, mutated])
-def test_a_damaged_file_is_read_or_is_one_error(damage: Any, sound: list[bytes], tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    path, outcomes = tmp_path / "x.onnx", []
-    for trial in range(150):
-        path.write_bytes(damage(sound[trial % 2], rng))
-        try:
-            architecture, weights = read_onnx(path)
-        except RobustcmpError as error:
-            assert LINE_END not in str(error)  # noqa: PT017
-            outcomes.append(False)
-        else:
-            assert {name: array.shape for name, array in weights.items()} == architecture.weight_shapes
-            outcomes.append(True)
-    assert not all(outcomes)
 
 
 @pytest.mark.slow

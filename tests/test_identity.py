@@ -308,14 +308,14 @@ def test_noise_is_said_and_cells_are_found_by_the_weights(
         again = compare(models)
         assert saved == []
     assert "noisy: two passes over the same images differ" in to_text(again.results)
-    assert "found again by the weights" in to_text(again.results)
+    assert "found again by the weights" in to_text(again.results, width=200)
 
 
 def test_noise_without_known_weights_is_said_to_strand_cells(compare: Compare, saved: list[tuple[str, str]]) -> None:
     logits, vjp = functions(linear(0))
     rng = np.random.default_rng(0)
     model = rc.wrap_functions(logits=lambda x: logits(x) + 1e-6 * rng.normal(size=(len(x), 10)), vjp=vjp)
-    assert "cannot be found again" in to_text(compare({"noisy": model}).results)
+    assert "cannot be found again" in to_text(compare({"noisy": model}).results, width=200)
     saved.clear()
     compare({"noisy": model})
     assert len(saved) == 3

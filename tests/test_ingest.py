@@ -100,21 +100,6 @@ def fails():
 
 def nonsense():
     return "no network"
-
-def branched(*order):
-    import keras
-    x = keras.Input((28, 28, 1))
-    flat = keras.layers.Flatten()(x)
-    activations = {"one": "relu", "other": None}
-    branches = {name: keras.layers.Dense(16, its, name=name)(flat) for name, its in activations.items()}
-    merged = keras.layers.Add()([branches[name] for name in order])
-    return keras.Model(x, keras.layers.Dense(10, name="logits")(merged))
-
-def one_first():
-    return branched("one", "other")
-
-def other_first():
-    return branched("other", "one")
 """
 
 
@@ -193,10 +178,10 @@ def test_a_state_dict_of_torch(
 
 
 def lightning(state: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """Return a checkpoint as Lightning writes it of a module with a loss of weighted classes."""
+    """Return a checkpoint as Lightning writes it."""
     import torch
 
-    weighted = {f"model.{name}": tensor for name, tensor in state.items()} | {"criterion.weight": torch.ones(10)}
+    weighted = {f"model.{name}": tensor for name, tensor in state.items()}
     about = {"epoch": 1, "optimizer_states": [{"state": {0: torch.ones(3)}}], "hyper_parameters": {"lr": 0.1}}
     return {**about, "pytorch-lightning_version": "2.6.6", "state_dict": weighted, **more}
 
@@ -275,37 +260,20 @@ def hidden(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.mark.parametrize("widths", ["alike", "distinct"])
 def test_weights_in_the_order_of_their_names(hidden: Any, widths: str, digits: Dataset) -> None:
-    """By place, layers of one shape get each other's weights: 94.6 % become 10.0 %."""
-    import torch
+    """By place, layers of one shape would get each other's weights."""
     from safetensors.torch import save_file
 
-    train = rc.load_dataset("digits", "train")
-    images, labels = torch.tensor(train.images.transpose(0, 3, 1, 2)), torch.tensor(train.labels)
-    torch.manual_seed(0)
     network = getattr(hidden, widths)()
-    optimiser = torch.optim.Adam(network.parameters(), 3e-3)
-    for _ in range(60):
-        optimiser.zero_grad()
-        torch.nn.functional.cross_entropy(network(images), labels).backward()
-        optimiser.step()
     save_file(network.state_dict(), "own.safetensors")
-
-    def accuracy(architecture: str) -> float:
-        model = load_network("own.safetensors", "torch", f"hidden:{architecture}")
-        return float((rc.predict(model, digits.images) == digits.labels).mean())
-
-    with torch.no_grad():
-        answers = network(torch.tensor(digits.images.transpose(0, 3, 1, 2))).argmax(1).numpy()
-    expected = float((answers == digits.labels).mean())
-    assert expected > 0.9
-    assert accuracy(widths) == pytest.approx(expected, abs=0.005)
+    same_answers(load_network("own.safetensors", "torch", f"hidden:{widths}"), rc.wrap(network.eval()), digits)
     if widths == "distinct":
-        assert accuracy("distinct_by_other_names") == pytest.approx(expected, abs=0.005)
+        same_answers(
+            load_network("own.safetensors", "torch", "hidden:distinct_by_other_names"), rc.wrap(network), digits
+        )
     else:
-        with pytest.raises(
-            WeightsError, match=r"expected w\.weight .*; received a\.weight .*which is which.*module:funct"
-        ):
-            accuracy("alike_by_other_names")
+        message = r"expected w\.weight .*; received a\.weight .*which is which.*module:funct"
+        with pytest.raises(WeightsError, match=message):
+            load_network("own.safetensors", "torch", "hidden:alike_by_other_names")
 
 
 def test_a_network_with_batch_norms_and_shortcuts_in_torch(folder: Path) -> None:
@@ -338,16 +306,6 @@ def test_whole_models_and_weights_of_keras(folder: Path, digits: Dataset) -> Non
         same_answers(load_network(file, "tensorflow", architecture), zoo_model("tensorflow"), digits)
 
 
-def test_layers_of_keras_are_told_by_their_names(folder: Path, digits: Dataset) -> None:
-    """Keras itself goes by the places of layers, where two branches of one shape may change theirs."""
-    pytest.importorskip("tensorflow")
-    network = importlib.import_module("nets").one_first()
-    network.save_weights("own.weights.h5")
-    for made in ("one_first", "other_first"):
-        model = load_network("own.weights.h5", "tensorflow", f"nets:{made}")
-        same_answers(model, rc.wrap(network), digits)
-
-
 def test_functions_make_networks(folder: Path, digits: Dataset) -> None:
     if "jax" in installed():
         np.savez("own.npz", **zoo_weights("jax").weights)
@@ -377,9 +335,6 @@ def test_files_that_hold_code_are_not_run(folder: Path) -> None:
         for file in ("evil.pt", "evil.pth", "evil.ckpt"):
             with pytest.raises(WeightsError, match=rf"{file} is broken, or it holds more than tensors.*state_dict"):
                 load_network(file, "torch", "lenet1")
-        torch.save(torch.nn.Linear(2, 2), "whole.pt")
-        with pytest.raises(WeightsError, match=r"holds a whole network, .* it could run code"):
-            load_network("whole.pt", "torch", "lenet1")
     if "tensorflow" in installed():
         import keras
 
@@ -418,17 +373,6 @@ def test_weights_of_another_network_name_the_layer_and_both_shapes(folder: Path)
             load_network("own.keras", "tensorflow", "lenet5")
         with pytest.raises(WeightsError, match=r"own.weights.h5.*conv1.*\(5, 5, 1, 6\).*\(5, 5, 1, 4\)"):
             load_network("own.weights.h5", "tensorflow", "lenet5")
-
-
-def test_a_network_of_more_layers_is_no_part_of_one(folder: Path) -> None:
-    """Keras loads what it finds of a file, and says nothing of the rest."""
-    keras = pytest.importorskip("keras")
-    layers = zoo_model("tensorflow").native.layers
-    keras.Sequential([keras.Input((28, 28, 1)), *layers[1:], keras.layers.Dense(10)]).save_weights("more.weights.h5")
-    with pytest.raises(
-        WeightsError, match=r"more.weights.h5.*expected .*; received .* layers/dense_1/vars/0 \(10, 10\)"
-    ):
-        load_network("more.weights.h5", "tensorflow", "lenet1")
 
 
 COLOURS = """
@@ -481,13 +425,6 @@ def test_descriptions_that_cannot_be(folder: Path, description: str, message: st
     Path("own.onnx").write_text("some content")
     with pytest.raises(UsageError, match=re.escape(message)):
         file_origins([description], "lenet1")
-
-
-def test_normalisation_is_not_given_twice(folder: Path) -> None:
-    pytest.importorskip("jax")
-    np.savez("own.npz", **zoo_weights("jax").weights)
-    with pytest.raises(UsageError, match=r"own\.npz comes with .* preprocessing of its own.* put mean and std there"):
-        load_network("own.npz", "jax", "nets:jax_wrapped", std=[0.5])
 
 
 @pytest.mark.brought(
@@ -565,39 +502,6 @@ def test_which_softmax_is_cut(folder: Path, digits: Dataset) -> None:
         wrapped.load("cpu")
 
 
-def test_code_for_other_files_says_nothing_about_a_whole_model(folder: Path, digits: Dataset) -> None:
-    pytest.importorskip("tensorflow")
-    write_keras("own.keras")
-    same_answers(load_network("own.keras", "tensorflow", "nets:torch_network"), zoo_model("tensorflow"), digits)
-
-
-def test_weights_of_a_design_that_was_changed(folder: Path) -> None:
-    content = zoo_weights(installed()[0])
-    Path("lenet.toml").write_text(
-        "[architecture]\ninput_shape = [28, 28, 1]\nlayers = [\n"
-        '{ type = "Flatten", name = "flatten" }, { type = "Dense", name = "logits", units = 10 } ]\n'
-    )
-    design = get_architecture("lenet.toml")
-    weights = {"logits/kernel": np.zeros((784, 10), np.float32), "logits/bias": np.zeros(10, np.float32)}
-    other = {**design.description, "layers": [{"type": "Relu", "name": "relu"}, *design.description["layers"]]}
-    for described, fits in ((design.description, True), (other, False)):
-        write_weights(Path("own.h5"), WeightsFile(weights, content.metadata | {"architecture": described}))
-        if fits:
-            load_network("own.h5", installed()[0], "lenet.toml")
-        else:
-            with pytest.raises(WeightsError, match=r"own.h5 was trained for another design than lenet.toml.*Relu"):
-                load_network("own.h5", installed()[0], "lenet.toml")
-
-
-def test_what_a_function_returns_belongs_to_its_framework(folder: Path) -> None:
-    pytest.importorskip("torch")
-    write_torch("own.pt")
-    for framework, source in (("tensorflow", "nets:trained"), ("jax", "nets:torch_network")):
-        if framework in installed():
-            with pytest.raises(ModelError, match=rf"{source} is a network of torch, but was given for {framework}"):
-                load_network(source, framework)
-
-
 def test_code_that_cannot_be_imported(folder: Path) -> None:
     Path("broken.py").write_text("def network(:\n")
     Path("divides.py").write_text("1 / 0\n")
@@ -617,30 +521,12 @@ def test_code_that_cannot_be_imported(folder: Path) -> None:
             r"nets\.py has no attribute 'traned': did you mean 'trained'\? It has torch_network, tens",
         ),
         ("nets:Trained", "did you mean 'trained'"),
-        ("nts:trained", r"there is no module 'nts' in .*, and none is installed: did you mean 'nets'\?"),
-        ("unlike:trained", r"there is no module 'unlike' in .*, and none is installed\.$"),
-        (
-            "kept.vision.modles:trained",
-            r"there is no module 'kept\.vision\.modles' .*: did you mean 'kept\.vision\.models'",
-        ),
-        ("kpt.vision.models:trained", r"there is no module 'kpt' .*: did you mean 'kept'"),
-        ("kept.vision.models:trained", r"models\.py has no attribute 'trained'\.$"),
+        ("nts:trained", r"there is no module 'nts' in .*, and none is installed$"),
     ],
 )
-def test_mistyped_code(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, message: str) -> None:
-    Path("kept/vision").mkdir(parents=True)
-    Path("kept/__init__.py").touch()
-    Path("kept/vision/models.py").write_text("import math\n")
-    for module in ("kept", "kept.vision", "kept.vision.models"):
-        monkeypatch.delitem(sys.modules, module, raising=False)
+def test_mistyped_code(folder: Path, name: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         load_network(name, installed()[0])
-
-
-def test_a_package_that_code_needs_is_not_taken_for_its_module(folder: Path) -> None:
-    Path("needs.py").write_text("import no_such_package\n")
-    with pytest.raises(ModelError, match=r"needs failed when it was imported: .*No module named 'no_such_package'"):
-        load_network("needs:network", installed()[0])
 
 
 def test_weights_of_keras_under_another_name_are_not_called_broken(folder: Path) -> None:
@@ -662,7 +548,7 @@ def test_more_or_fewer_layers_are_refused(folder: Path) -> None:
     with pytest.raises(WeightsError, match=r"received also extra.weight \(3,\)"):
         load_network("more.pt", "torch", "lenet1")
     torch.save([1, 2], "list.pt")
-    with pytest.raises(WeightsError, match=r"list.pt holds no state dict"):
+    with pytest.raises(WeightsError, match=r"list.pt should hold one state dict"):
         load_network("list.pt", "torch", "lenet1")
 
 
@@ -684,16 +570,6 @@ def test_broken_files_are_one_message(folder: Path, name: str) -> None:
         Path(name).write_bytes(broken)
         with pytest.raises(WeightsError, match=name):
             load_network(name, framework, "lenet1")
-    # One byte changed: one message, or a byte that does not matter.
-    rng, refused = np.random.default_rng(3), []
-    for place in rng.integers(0, len(whole), 25).tolist():
-        Path(name).write_bytes(whole[:place] + bytes([whole[place] ^ int(rng.integers(1, 256))]) + whole[place + 1 :])
-        try:
-            load_network(name, framework, "lenet1")
-        except WeightsError as error:
-            refused.append(str(error))
-    assert refused
-    assert all(name in message for message in refused)
 
 
 @pytest.mark.parametrize(
@@ -704,25 +580,22 @@ def test_broken_files_are_one_message(folder: Path, name: str) -> None:
         (["tensorflw=own.npz"], "lenet1", "unknown framework 'tensorflw': did you mean 'tensorflow'"),
         (["torch=missing.pt"], "lenet1", r"there is no file missing.pt\.$"),
         (["torch=own.nzp"], "lenet1", "there is no file own.nzp: did you mean 'own.npz'"),
-        (["torch=."], "lenet1", "expected a file, received the directory ."),
-        (["torch=nets.py"], None, r"torch reads \.pt, .* received nets\.py\. Code is named as .*: torch=nets:FUNCTION"),
+        (["torch=."], "lenet1", "expected a file, received ., a directory"),
         (["tensorflow=own.pt"], "lenet1", r"tensorflow reads \.keras, .* received own\.pt\. Write torch=own\.pt"),
         (["torch=own.tflite"], None, r"received own\.tflite\. Write litert=own\.tflite"),
         (
             ["jax=own.gguf"],
             None,
-            r"jax reads \.h5, \.npz, \.onnx, received own\.gguf\. Save the network as one of these",
+            r"jax reads \.h5, \.npz, received own\.gguf\. Save the network as one of these",
         ),
         (["torch=own.npz"], None, "own.npz holds only weights: name their network with architecture"),
-        (["torch=own.npz"], "lenet6", "unknown model 'lenet6'.* A network in your own code is module:function"),
-        (["torch=own.npz"], "nets.py", "A network in your own code is module:function"),
-        (["torch=own.npz"], "none.toml", r"none\.toml.*(?<!module:Class\.)$"),
+        (["torch=own.npz"], "lenet6", "unknown model 'lenet6'"),
+        (["torch=own.npz"], "none.toml", r"none\.toml"),
         (["torch=own.npz", "torch=own.npz"], "lenet1", "given twice"),
         (["torch=own.npz", "torch=copy.npz"], "lenet1", "given twice, or it is a copy"),
-        (["torch=sub/nets.py:own"], "lenet1", "Code is named without .py"),
         (["numpy=own.npz"], "lenet1", "numpy= takes code, module:function, .* received own.npz"),
         (["sklearn=nets:logistic"], None, "unknown framework 'sklearn': did you mean 'numpy'"),
-        (["torch=own.keras"], None, "own.keras is a model of Keras: write tensorflow=own.keras; or set KERAS_BACKEND="),
+        (["torch=own.keras"], None, r"received own\.keras\. Write tensorflow=own\.keras"),
         (["onnx=own.npz"], "lenet1", "unknown framework 'onnx': did you mean 'onnxruntime'"),
         (["mine=own.npz"], "lenet1", "unknown framework 'mine'"),
         ([":torch=own.npz"], "lenet1", r"the name before the framework should be at most 40 letters, .* received ''"),
@@ -765,7 +638,7 @@ def test_functions_of_arrays(folder: Path, digits: Dataset) -> None:
     ("framework", "function", "message"),
     [
         ("numpy", "nonsense", "nets:nonsense should return a function of images .* received str"),
-        ("numpy", "sums", r"should be a function without arguments, received one of \(images\)\. .* return sums"),
+        ("numpy", "sums", r"nets:sums failed: TypeError: sums\(\) missing 1 required"),
         ("numpy", "number", "nets:number should be a function, received int"),
         ("numpy", "torch_network", "is a network of torch, but was given for numpy: write torch=nets:torch_network"),
     ],
@@ -853,55 +726,6 @@ def test_names_in_the_name_of_the_directory(folder: Path) -> None:
     assert max(map(len, many)) == 60
 
 
-def test_files_that_a_framework_does_not_read(folder: Path) -> None:
-    Path("own.gguf").touch()
-    with pytest.raises(UsageError, match=r"reads .*\.h5, \.npz, \.onnx, received own.gguf"):
-        load_network("own.gguf", installed()[0], "lenet1")
-    if "torch" in installed():
-        np.savez("own.npz", **zoo_weights("torch").weights)
-        with pytest.raises(UsageError, match=r"should be a name or FILE.toml, received nets:torch_network"):
-            load_network("own.npz", "torch", "nets:torch_network")
-
-
-@pytest.mark.slow
-def test_compared_on_the_command_line(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    for framework in ("torch", "tensorflow", "jax"):
-        pytest.importorskip(framework)
-    write_torch("a.pt")
-    write_keras("b.keras")
-    write_weights(Path("c.h5"), zoo_weights("jax"))
-    given = ["--dataset", "digits", "--suite", "smoke", "--images", "20", "--json"]
-    own = ["--weights", "torch=a.pt", "tensorflow=b.keras", "jax=c.h5", "--architecture", "lenet1", *given]
-    assert eval_command.main(own) == 0
-    summary = json.loads(capfd.readouterr().out)
-    out = "runs/lenet1-digits-smoke-weights-torch-a-tensorflow-b-jax-c"
-    assert (summary["model"], summary["dataset"], summary["out"]) == ("lenet1", "digits", out)
-    assert (
-        eval_command.main(
-            ["--model", "lenet1", "--framework", "torch", "tensorflow", "jax", "--training-seeds", "0", *given]
-        )
-        == 0
-    )
-    zoo = json.loads(capfd.readouterr().out)
-    assert summary["indicator"] == zoo["indicator"]
-    assert summary["success_rate"] == zoo["success_rate"]
-
-    # The finished run is printed as it is; another file is another question.
-    before = Path(out, "results.h5").stat().st_mtime_ns
-    assert eval_command.main(own) == 0
-    assert json.loads(capfd.readouterr().out) == summary
-    assert Path(out, "results.h5").stat().st_mtime_ns == before
-    write_torch("a.pt", of="tensorflow")
-    assert eval_command.main(own) == 0
-    assert json.loads(capfd.readouterr().out) != summary
-
-    # Several files of one framework are its trainings; code needs no architecture, but a dataset.
-    several = ["--weights", "torch=a.pt", "torch=nets:trained", "--architecture", "lenet1", *given]
-    write_torch("own.pt")
-    assert eval_command.main(several) == 0
-    assert json.loads(capfd.readouterr().out)["frameworks"] == ["torch"]
-
-
 @pytest.mark.brought(
     group="PyTorch",
     what="a file `.pt` of a state dict",
@@ -941,9 +765,8 @@ def test_two_models_of_one_framework_are_compared_by_name(folder: Path, capfd: p
     own = ["--weights", "mine:torch=a.pt", "yours:torch=nets:trained", *given]
     assert eval_command.main(own) == 0
     said = capfd.readouterr()
-    assert "mine, yours; 4 images" in said.out
+    assert "2 models; 4 images" in said.out
     assert "taken as trainings" not in said.err
-    assert "--suite reference has APGD" in said.err
     out = "runs/lenet1-digits-smoke-weights-mine-yours"
     ev = rc.open_run(out)
     assert ev.results.models == ["mine", "yours"]
@@ -953,11 +776,6 @@ def test_two_models_of_one_framework_are_compared_by_name(folder: Path, capfd: p
     assert report_command.main([out]) == 0
     capfd.readouterr()
 
-    # The same command again finds its cells, and other names are another question about the same ones.
-    assert eval_command.main([*own, "--json"]) == 0
-    again = json.loads(capfd.readouterr().out)
-    assert (again["out"], again["frameworks"]) == (out, ["mine", "yours"])
-    assert again["success_rate"] == ev.results.rates()
     pooling = ["--weights", "torch=a.pt", "torch=nets:trained", *given]
     assert eval_command.main(pooling) == 0
     said = capfd.readouterr()

@@ -18,7 +18,7 @@ from robustcmp.data import Dataset
 from robustcmp.errors import ModelError, UsageError
 from robustcmp.report.tables import tables
 from robustcmp.report.text import to_text
-from robustcmp.report.words import headline, notes
+from robustcmp.report.words import answers, notes
 
 SUITE = Suite("two", "", 10, 2, {"fgsm": FGSM(epsilons=4), "pixel": SinglePixel(max_pixels=9)})
 
@@ -83,7 +83,7 @@ def test_without_an_attack_in_common_nothing_is_compared(asked: dict[str, Any], 
     assert all(math.isnan(r) for r in ev.indicator.values())
     assert ev.to_json()["indicator"] == {"whole": None, "blind": None}
     assert ev.to_json()["not_applicable"] == ev.results.not_applicable
-    assert headline(ev.results) == ["No attack ran on every model: there is nothing to compare."]
+    assert answers(ev.results) == ["No attack ran on every model: there is nothing to compare."]
     assert [table.title.split(":")[0] for table in tables(ev.results)] == ["Success rates", "Robustness indicator R"]
     assert [row[1] for row in tables(ev.results)[1].written] == ["–", "–"]
     assert to_text(ev.results)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from scipy.stats import chi2, f, ncf
 
 import robustcmp as rc
-from robustcmp.analysis.planning import CHEAPEST, PILOT, SAME, UPPER_LIMIT, Design, Goal, Pilot, Prices, cheapest
+from robustcmp.analysis.planning import CHEAPEST, PILOT, SAME, UPPER_LIMIT, Design, Goal, Pilot, Prices, find_cheapest
 from robustcmp.analysis.statistics import (
     RateVariance,
     detectable_between_groups,
@@ -132,7 +132,7 @@ def test_the_cheapest_is_cheaper_than_all_others(
     pilot: Pilot, difference: float, seconds: float, training: float
 ) -> None:
     prices, grid = Prices(seconds, 1.0, training), [100, 500, 2000]
-    best = cheapest(pilot, pilot.estimate, grid, pilot.repeats(), prices, Goal(difference, 0.05, 0.8))
+    best = find_cheapest(pilot, pilot.estimate, grid, pilot.repeats(), prices, Goal(difference, 0.05, 0.8))
     for images in grid:
         for repeats in pilot.repeats():
             other = pilot.needed(pilot.estimate, images, repeats, Goal(difference, 0.05, 0.8))
@@ -313,7 +313,7 @@ def test_the_command_on_a_small_run(zoo_model: Any, digits: Any, tmp_path: Path,
     status, out, _ = planned(*arguments)
     assert status == 0
     assert "To detect 20.0 points with 80 % power" in out
-    assert "The cheapest design takes the least time for training and attack" in " ".join(out.split())
+    assert "The cheapest design takes the least time, at the pilot" in " ".join(out.split())
     status, out, _ = planned(*arguments, "--json")
     rows = json.loads(out)
     assert [row["design"] for row in rows] == [PILOT, SAME, SAME, CHEAPEST, CHEAPEST]
@@ -363,7 +363,7 @@ def test_the_command_without_costs(planned: Command) -> None:
     assert "A difference of 3.0 points under fgsm needs 19 trainings of each framework" in text
     assert "Do not rely on the plan for: single_pixel. A rate of the pilot is less than 3.0 points from 0" in text
     assert "boundary: the attack succeeds on every image of every model." in text
-    assert "The pilot has no costs" in text
+    assert "The cheapest design asks the fewest queries" in text
     assert "nan" not in text.lower()
     rows = json.loads(planned("--pilot", TEN, "--difference", 3, "--json")[1])
     assert rows[0]["seconds"] is None

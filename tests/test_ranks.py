@@ -12,19 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from robustcmp.analysis.statistics import (
-    a12,
     change_point,
-    equivalent_shift,
     hodges_lehmann,
-    kolmogorov_smirnov,
     median_interval,
     pairs_needed,
-    smallest_p,
     trend,
     wilcoxon,
 )
-from robustcmp.analysis.statistics.ranks import MOST_VALUES, below_zero
-from robustcmp.errors import UsageError
+from robustcmp.analysis.statistics.ranks import MOST_VALUES
 
 # Hamilton's depression scale of nine patients, before and after treatment: Hollander and Wolfe 1973, "Nonparametric
 # Statistical Methods", p. 29; also the first example of wilcox.test in R, which says V = 40 and p = 0.01953.
@@ -37,52 +32,6 @@ real = st.floats(-100, 100).map(lambda value: round(value, 3))
 
 def sample(of: st.SearchStrategy[float], most: int, least: int = 1) -> st.SearchStrategy[np.ndarray]:
     return st.lists(of, min_size=least, max_size=most).map(np.array)
-
-
-# two samples
-
-
-@given(sample(whole, 8), sample(whole, 8))
-def test_a12_is_the_share_of_pairs(a: np.ndarray, b: np.ndarray) -> None:
-    pairs = [1.0 if x > y else 0.5 if x == y else 0.0 for x, y in product(a, b)]
-    assert a12(a, b) == pytest.approx(np.mean(pairs))
-    assert a12(a, b) + a12(b, a) == pytest.approx(1)
-    u = scipy.stats.mannwhitneyu(a, b, method="asymptotic").statistic if len({*a, *b}) > 1 else len(a) * len(b) / 2
-    assert a12(a, b) == pytest.approx(u / (len(a) * len(b)))
-
-
-def test_a12_without_values_is_not_known() -> None:
-    assert math.isnan(a12(np.zeros(0), np.ones(3)))
-    with pytest.raises(UsageError, match="received NaN"):
-        a12(np.array([math.nan]), np.ones(3))
-
-
-def distance(a: np.ndarray, b: np.ndarray) -> float:
-    return max(abs(float(np.mean(a <= x)) - float(np.mean(b <= x))) for x in [*a, *b])
-
-
-@given(sample(whole, 5), sample(whole, 5))
-@settings(max_examples=60)
-def test_kolmogorov_smirnov_counts_all_ways_to_deal(a: np.ndarray, b: np.ndarray) -> None:
-    both, observed = np.concatenate([a, b]), distance(a, b)
-    ways = [[*chosen] for chosen in combinations(range(len(both)), len(a))]
-    as_far = [distance(both[way], np.delete(both, way)) >= observed - 1e-9 for way in ways]
-    found = kolmogorov_smirnov(a, b)
-    assert found.statistic == pytest.approx(observed)
-    assert found.p == pytest.approx(np.mean(as_far))
-
-
-@pytest.mark.parametrize(("n", "m"), [(10, 10), (7, 30), (60, 61)])
-def test_kolmogorov_smirnov_is_that_of_scipy(n: int, m: int) -> None:
-    rng = np.random.default_rng(n)
-    a, b = rng.normal(size=n), rng.normal(0.5, 1.2, m)
-    expected = scipy.stats.ks_2samp(a, b, method="exact")
-    assert kolmogorov_smirnov(a, b) == pytest.approx((expected.statistic, expected.pvalue))
-
-
-def test_kolmogorov_smirnov_needs_values() -> None:
-    with pytest.raises(UsageError, match="received 0 and 3 values"):
-        kolmogorov_smirnov(np.zeros(0), np.ones(3))
 
 
 # pairs
@@ -100,7 +49,6 @@ def test_wilcoxon_counts_all_signs(differences: np.ndarray) -> None:
     observed = rank_sum(some)
     expected = min(1.0, 2 * min(np.mean(sums <= observed), np.mean(sums >= observed)))
     assert wilcoxon(differences) == pytest.approx((observed, expected))
-    assert below_zero(differences) == pytest.approx(np.mean(sums <= observed) if len(some) else 1)
 
 
 @given(st.integers(1, 50), st.integers(0, 1000))
@@ -113,7 +61,7 @@ def test_wilcoxon_is_that_of_scipy(n: int, seed: int) -> None:
 
 def test_the_published_example_of_pairs() -> None:
     assert wilcoxon(BEFORE - AFTER).statistic == 40
-    assert below_zero(AFTER - BEFORE) == pytest.approx(0.01953, abs=5e-6)
+    assert wilcoxon(BEFORE - AFTER).p == pytest.approx(2 * 0.01953, abs=1e-5)
     shift = hodges_lehmann(AFTER - BEFORE)
     # The book's examples 3.3 and 3.4: −0.46, and −0.786 to −0.010 with 96.1 %.
     assert (shift.estimate, shift.low, shift.high) == pytest.approx((-0.46, -0.786, -0.010), abs=5e-4)
@@ -144,33 +92,11 @@ def test_the_interval_holds_what_the_test_does_not_reject(pairs: int, seed: int)
     assert inside == (wilcoxon(differences - shifted).p > 1 - shift.coverage + 1e-9)
 
 
-def test_hodges_lehmann_covers_as_often_as_it_says() -> None:
-    rng = np.random.default_rng(5)
-    covered = [
-        shift.low <= 0.2 <= shift.high for shift in (hodges_lehmann(sample) for sample in rng.normal(0.2, 1, (2000, 8)))
-    ]
-    expected = hodges_lehmann(rng.normal(size=8)).coverage
-    assert np.mean(covered) == pytest.approx(expected, abs=0.012)  # 3 standard errors are 0.013
-
-
-@given(st.integers(1, 12), st.integers(0, 2**32 - 1))
-@settings(max_examples=60)
-def test_equivalence_is_where_the_interval_is(pairs: int, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    differences, margin = rng.normal(0, 0.5, pairs), float(rng.uniform(0.01, 1.5))
-    found = equivalent_shift(differences, margin)
-    shift = hodges_lehmann(differences, 0.9)
-    assert (found.difference, found.low, found.high) == shift[:3]
-    assert (found.p <= 0.05) == (-margin < shift.low and shift.high < margin)
-
-
-def test_the_smallest_p_is_that_of_one_sign() -> None:
-    for pairs in range(1, 12):
-        assert wilcoxon(np.arange(1.0, pairs + 1)).p == smallest_p(pairs)
+def test_enough_pairs_can_be_significant() -> None:
     for tests in range(1, 40):
         needed = pairs_needed(tests)
-        assert tests * smallest_p(needed) <= 0.05 < tests * smallest_p(needed - 1)
-    assert smallest_p(5) == 0.0625
+        enough, fewer = (tests * wilcoxon(np.arange(1.0, pairs + 1)).p for pairs in (needed, needed - 1))
+        assert enough <= 0.05 < fewer
 
 
 # medians
@@ -218,12 +144,6 @@ def test_the_nile_changed_in_1898() -> None:
     found = change_point(nile["volume"].to_numpy(np.float64))
     assert nile["year"].iloc[found.before - 1] == 1898
     assert found.p < 1e-5
-
-
-def test_pettitt_errs_as_rarely_as_it_says() -> None:
-    rng = np.random.default_rng(0)
-    assert np.mean([change_point(rng.exponential(size=100)).p < 0.01 for _ in range(2000)]) <= 0.01
-    assert change_point(np.array([1.0])).p == change_point(np.ones(9)).p == 1
 
 
 @given(sample(whole, 20, 2))

@@ -11,7 +11,7 @@ import pytest
 import robustcmp as rc
 from robustcmp.attacks.suite import load_suite
 from robustcmp.data.dataset import Dataset
-from robustcmp.report.text import summary
+from robustcmp.report.text import to_text
 from robustcmp.sources.from_zoo import FromZoo, common_seeds, trained_seeds
 
 SUITE = """
@@ -66,7 +66,7 @@ def test_each_training_has_draws_of_its_own(spread: rc.Evaluation) -> None:
     assert [spread.results.repeats(attack) for attack in spread.results.attacks] == [2, 2, 2]
     assert dict(spread.dataset.sizes)["repeat"] == 2
     assert spread.dataset.ran.all()
-    assert "2 repeats per training, each with its own draws" in " ".join(summary(spread.results).split())
+    assert "2 repeats per training, each with its own draws" in " ".join(to_text(spread.results).split())
 
 
 @pytest.mark.slow

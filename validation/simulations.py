@@ -18,15 +18,16 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Concatenate, ParamSpec
+from typing import Any, Concatenate, ParamSpec
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import f_oneway, multivariate_normal, norm
 
 import robustcmp as rc
+from robustcmp.analysis.gate import ModelPair, judge_attacks, power_of_each
 from robustcmp.analysis.outcomes import Outcomes
-from robustcmp.analysis.planning import Goal, Prices, cheapest, measure_pilot
+from robustcmp.analysis.planning import Goal, Prices, find_cheapest, measure_pilot
 from robustcmp.analysis.significance import run_tests
 from robustcmp.analysis.statistics import (
     Interval,
@@ -53,6 +54,7 @@ from robustcmp.analysis.statistics import (
     welch_t,
     wilson_interval,
 )
+from robustcmp.analysis.statistics.paired_rates import images_to_show
 from robustcmp.attacks import SinglePixel
 from robustcmp.models.classifier import Classifier
 
@@ -270,7 +272,7 @@ def distances_told_apart(rng: np.random.Generator, models: int = 2, joint: bool 
     world = World((-0.8,) * models)
     nearer = world.ease(rng)
     outcomes = world.outcomes(np.ones(nearer.shape, np.bool_))
-    outcomes = replace(outcomes, l2=dict(zip(outcomes.success, np.exp(-nearer), strict=True)))
+    outcomes = replace(outcomes, distances=dict(zip(outcomes.success, np.exp(-nearer), strict=True)), norm="L2")
     table = run_tests([outcomes], "models", resamples=1000)
     table = table[table.test.str.contains("L2")]
     return bool((table.p_adjusted[(table.b == "") == joint] < 0.05).any())
@@ -510,7 +512,7 @@ class Planned:
         pilot = measure_pilot(self.pilot.outcomes(self.pilot.draw(rng)), own_draws=True)
         results = []
         for variance in (pilot.estimate, pilot.upper):
-            design = cheapest(pilot, variance, [self.images], [self.repeats], Prices(), Goal(APART, 0.05, 0.8))
+            design = find_cheapest(pilot, variance, [self.images], [self.repeats], Prices(), Goal(APART, 0.05, 0.8))
             trainings = design.trainings if design else 0
             drawn = self.comparison(trainings).draw(rng).mean(axis=(2, 3))
             results.append((trainings, brown_forsythe(list(drawn)).p < 0.05))
@@ -527,6 +529,100 @@ PLANNED = {
         ", small spreads": ((500, 1), (2000, 1), (0.05,) * 3),
     }.items()
     for n in (3, 5, 10)
+}
+
+
+@simulation
+def quantised_passes(
+    rng: np.random.Generator,
+    differences: tuple[float, ...],
+    images: int,
+    discordance: float,
+    rate: float = 0.3,
+    repeats: int = 1,
+) -> bool:
+    """Whether a new model passes a gate that differs from its baseline on a share of the images.
+
+    In each repeat, both models' chances to be fooled on a discordant image are drawn independently for the image. On a
+    share of the others, as large as the difference, only the new model is fooled.
+    """
+    pairs = []
+    for attack, difference in enumerate(differences):
+        kinds = (discordance, difference, rate, 1 - discordance - difference - rate)
+        kind = rng.choice(4, images, p=kinds)
+        chances = rng.random((2, images)) if repeats > 1 else np.full((2, images), 0.5)
+        chances[:, kind == 1] = [[0], [1]]
+        chances[:, kind == 2] = 1
+        chances[:, kind == 3] = 0
+        old, new = (rng.random((repeats, 2, images)) < chances).mean(axis=0)
+        pairs.append(ModelPair(str(attack), old[None], new[None], repeats, paired=False))
+    return passes(pairs)
+
+
+@simulation
+def retrained_passes(rng: np.random.Generator, worlds: Sequence[World]) -> bool:
+    """Whether a new model with trainings of its own passes a gate, in one world an attack."""
+    pairs = []
+    for attack, world in enumerate(worlds):
+        old, new = world.draw(rng).mean(axis=2)
+        pairs.append(ModelPair(str(attack), old, new, world.repeats, paired=False))
+    return passes(pairs)
+
+
+def passes(pairs: Sequence[ModelPair]) -> bool:
+    """Whether every informative attack is "not easier", and there is one."""
+    answers = {verdict.answer for verdict in judge_attacks("new", pairs, GATE_MARGIN)} - {"uninformative"}
+    return answers == {"not easier"}
+
+
+def retrained(difference: float, **settings: Any) -> World:
+    """Return a world in which 30 % of the baseline's images are fooled, and more of the new model's."""
+    sd = settings.get("run_sd", 0.0)
+    shifts = [math.sqrt(2 + sd**2) * float(norm.ppf(rate)) for rate in (0.3, 0.3 + difference)]
+    return World((shifts[0], shifts[1]), **settings)
+
+
+GATE_MARGIN = 0.02
+WORSE = (GATE_MARGIN, 0.0, 0.0)
+EQUAL = (0.0, 0.0, 0.0)
+# Half of the discordant images of a deterministic attack differ: 0.1 of them is a discordance of 0.05.
+GATED = {
+    **{
+        f"worse by the margin under one of three attacks, {images:,} images, {share / 2:.1%} differ": (
+            quantised_passes(WORSE, images, share),
+            0.0,
+            0.065,
+        )
+        for images in (200, 1000, 5000)
+        for share in (0.01, 0.05, 0.2)
+    },
+    "the same, 1,000 images, 5 repeats, 10 % contested": (quantised_passes(WORSE, 1000, 0.1, repeats=5), 0.0, 0.065),
+    "the same, 5,000 images, 5 repeats, 20 % contested": (quantised_passes(WORSE, 5000, 0.2, repeats=5), 0.0, 0.065),
+    "the same, 1,000 images, 3 % are fooled": (quantised_passes(WORSE, 1000, 0.05, rate=0.03), 0.0, 0.065),
+    "the same, another training, 20,000 images": (
+        retrained_passes([retrained(each, images=20_000) for each in WORSE]),
+        0.0,
+        0.065,
+    ),
+    "the same, 5 trainings of each, 2,000 images": (
+        retrained_passes([retrained(each, images=2000, runs=5, run_sd=0.02) for each in WORSE]),
+        0.0,
+        0.065,
+    ),
+    "the same, 10 trainings of each that vary more, 1,000 images": (
+        retrained_passes([retrained(each, images=1000, runs=10, run_sd=0.1) for each in WORSE]),
+        0.0,
+        0.065,
+    ),
+    **{
+        f"equal under three attacks, the {images:,} images that the planner names for {share / 2:.1%}": (
+            quantised_passes(EQUAL, images, share),
+            0.773,
+            1.0,
+        )
+        for share in (0.01, 0.05, 0.2)
+        for images in (images_to_show(share / 2, GATE_MARGIN, power_of_each(3)),)
+    },
 }
 
 
@@ -888,6 +984,7 @@ PARTS: dict[str, Callable[[], Part]] = {
     "How often tests find a difference, where there is none and where there is one": lambda: shares(TOLD_APART),
     "Tests that do not decide, and cases for which no test is valid": lambda: without_threshold(UNEQUALLY),
     "Whether a planned comparison detects its difference": planned_comparisons,
+    "How often a gate with a margin of two points passes": lambda: shares(GATED),
     "Variance components": variance_components,
     f"Exact single pixel, and {DRAWS:,} draws": exact_pixel,
     "One model under three names": one_model,

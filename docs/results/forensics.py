@@ -1,13 +1,12 @@
 """Make the fingerprints of networks that are trained, wrapped or counted in ways that the paper may have used.
 
 ``python docs/results/forensics.py`` trains what is missing, attacks what has no fingerprint yet, and stores both step
-by step: trainings in build/forensics, fingerprints in fingerprints.json, which ``published_rates.py`` reads.
-``--list`` says what is left; ``--only WORD`` restricts both to names that contain it. All runs in torch on the CPU.
+by step: trainings in build/forensics, fingerprints in fingerprints.json, which ``published_rates.py`` reads. All in
+torch on the CPU.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -203,9 +202,6 @@ class Experiment:
         about = {"name": self.name, "model": model, "dataset": dataset, "recipe": self.source.recipe}
         return about | {"training_seed": self.source.seed, "bounds": list(self.bounds)}
 
-    def label(self) -> str:
-        return f"{self.source.model}, {self.source.recipe}, seed {self.source.seed}: {self.name}"
-
     def make(self, content: WeightsFile) -> dict[str, Any]:
         """Return the fingerprint."""
         start, dataset = time.perf_counter(), DATASETS[self.source.model]
@@ -367,24 +363,18 @@ def misread(x: torch.Tensor) -> torch.Tensor:
 
 def main() -> None:
     """Do what is missing."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="")
-    parser.add_argument("--list", action="store_true")
-    options = parser.parse_args()
     TRAINED.mkdir(parents=True, exist_ok=True)
     for training in ADAM:
-        if not options.list and options.only in training.path.stem and not training.path.exists():
+        if not training.path.exists():
             training.train()
-    stored = json.loads(STORED.read_text(encoding="utf-8")) if STORED.exists() else []
+    stored = json.loads(STORED.read_text(encoding="utf-8"))
     for experiment in experiments():
-        made = any(experiment.key.items() <= fingerprint.items() for fingerprint in stored)
+        is_made = any(experiment.key.items() <= fingerprint.items() for fingerprint in stored)
         content = experiment.source.weights()
-        if options.list:
-            print(f"{'made' if made else 'left' if content else 'no training':12s}{experiment.label()}")
-        elif not made and content and options.only in experiment.label():
-            stored.append(new := experiment.make(content))
+        if not is_made and content:
+            stored.append(experiment.make(content))
             write_text_atomically(STORED, json.dumps(stored, indent=1, ensure_ascii=False) + "\n")
-            print(experiment.label(), new["clean_accuracy"], new["rates"], new["seconds"], flush=True)
+            print(stored[-1], flush=True)
 
 
 if __name__ == "__main__":

@@ -1,16 +1,13 @@
-"""Which published rates can be means of so many repeats, and which of our networks have rates like them.
+"""Which of the paper's rates can be means of so many repeats, and what our networks have beside them, for `tables.py`.
 
-``python docs/results/published_rates.py`` shows it for the paper's rates, ``… published_rates.py rates.toml`` for
-others: a file with a table ``[success_rate.MODEL]`` for each network, of ``FRAMEWORK = { ATTACK = RATE, … }``, and with
-``[settings]``, ``images`` and ``repeats``. ``forensics.py`` makes the fingerprints: what the attacks do to networks
-that are trained, wrapped or counted in certain ways.
+``forensics.py`` makes the fingerprints: what the attacks do to networks that are trained, wrapped or counted in certain
+ways.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import sys
 import tomllib
 from decimal import Decimal
 from pathlib import Path
@@ -19,11 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from robustcmp.analysis.indicator import DATASETS, PUBLISHED
-from robustcmp.report.format import number, percent
+from robustcmp.analysis.indicator import PUBLISHED
+from robustcmp.report.format import number
 
 ROUNDING = 1e-9  # of float64, far below any published decimal
-NEAREST = 3
+IMAGES = 1000
+REPEATS = 10
 Fingerprint = dict[str, Any]
 Rates = dict[str, float]
 
@@ -70,33 +68,25 @@ def _is_reachable(rates: NDArray[np.float64], outcomes: int, decimals: int) -> N
     return apart <= 0.5 * 10.0**-decimals + ROUNDING
 
 
-def read_rates(path: Path | None = None) -> tuple[list[tuple[str, str, Rates]], dict[str, Granularity]]:
-    """Return published rates by model and framework, and the granularity of each attack's; the paper's without a path.
+def read_rates() -> tuple[list[tuple[str, str, Rates]], dict[str, Granularity]]:
+    """Return the paper's rates by model and framework, and the granularity of each attack's.
 
     >>> rows, steps = read_rates()
     >>> len(rows), steps["single_pixel"].consistent
     (12, [5, 8, 9, 10])
     """
-    table = tomllib.loads((path or PUBLISHED).read_text(encoding="utf-8"), parse_float=Decimal)
-    images, repeats = (
-        table["settings"].get(name, otherwise) for name, otherwise in (("images", 1000), ("repeats", 10))
-    )
-    exact = [
-        (model, framework, rates)
-        for model, frameworks in table["success_rate"].items()
-        for framework, rates in frameworks.items()
-    ]
-    decimals = max(
-        -int(Decimal(rate).normalize().as_tuple().exponent) for *_, rates in exact for rate in rates.values()
-    )
-    rows = [
-        (model, framework, {attack: float(rate) for attack, rate in rates.items()}) for model, framework, rates in exact
-    ]
-    attacks = dict.fromkeys(attack for *_, rates in rows for attack in rates)
-    steps = {
-        attack: granularity([rates[attack] for *_, rates in rows if attack in rates], images, repeats, max(1, decimals))
-        for attack in attacks
-    }
+    table = tomllib.loads(PUBLISHED.read_text(encoding="utf-8"), parse_float=Decimal)
+    rows = []
+    decimals = 1
+    for model, frameworks in table["success_rate"].items():
+        for framework, rates in frameworks.items():
+            rows.append((model, framework, {attack: float(rate) for attack, rate in rates.items()}))
+            for rate in rates.values():
+                decimals = max(decimals, -int(Decimal(rate).normalize().as_tuple().exponent))
+    steps = {}
+    for attack in dict.fromkeys(attack for *_, rates in rows for attack in rates):
+        published = [rates[attack] for *_, rates in rows if attack in rates]
+        steps[attack] = granularity(published, IMAGES, REPEATS, decimals)
     return rows, steps
 
 
@@ -104,28 +94,6 @@ def fingerprints() -> list[Fingerprint]:
     """Return the fingerprints that are stored beside this file."""
     content: list[Fingerprint] = json.loads(Path(__file__).with_name("fingerprints.json").read_text(encoding="utf-8"))
     return content
-
-
-def distance(rates: Rates, others: Rates) -> float:
-    """Return the largest of the attacks' effect sizes h = |2 asin √p − 2 asin √q|, NaN if no attack is in both.
-
-    0.2 is a small difference, 0.8 a large one (Cohen 1988, "Statistical Power Analysis for the Behavioral Sciences",
-    chapter 6).
-
-    >>> round(distance({"pixel": 0.03}, {"pixel": 0.001}), 2)
-    0.28
-    """
-    both = rates.keys() & others.keys()
-    sizes = (abs(2 * math.asin(math.sqrt(rates[one])) - 2 * math.asin(math.sqrt(others[one]))) for one in both)
-    return max(sizes, default=math.nan)
-
-
-def nearest(model: str, rates: Rates, known: list[Fingerprint]) -> list[tuple[float, Fingerprint]]:
-    """Return a model's fingerprints by their distance from rates; those of its dataset if it has none itself."""
-    same = [one for one in known if one["model"] == model]
-    same = same or [one for one in known if one["dataset"] == DATASETS.get(model)]
-    pairs = [(distance(rates, one["rates"]), one) for one in same]
-    return sorted((pair for pair in pairs if not math.isnan(pair[0])), key=lambda pair: pair[0])
 
 
 def describe(fingerprint: Fingerprint, beside: str = "") -> str:
@@ -145,20 +113,3 @@ def probability(value: float) -> str:
     if math.isnan(value):
         return "–"
     return f"{value:.1e}" if value < 0.001 else number(value)
-
-
-def main() -> None:
-    """Print the granularity of each attack's rates, and the nearest fingerprints of each network."""
-    rows, steps = read_rates(Path(sys.argv[1]) if sys.argv[1:] else None)
-    for attack, found in steps.items():
-        repeats = ", ".join(map(str, found.consistent)) or "none"
-        print(f"{attack}: consistent with {repeats} repeats; by chance {probability(found.chance)}")
-    for model, framework, rates in rows:
-        print(f"\n{model}, {framework}: " + ", ".join(f"{attack} {percent(rate)}" for attack, rate in rates.items()))
-        for apart, near in nearest(model, rates, fingerprints())[:NEAREST]:
-            figures = ", ".join(percent(near["rates"][attack]) for attack in rates if attack in near["rates"])
-            print(f"  {apart:.2f} apart: {figures} ({describe(near, model)})")
-
-
-if __name__ == "__main__":
-    main()

@@ -27,7 +27,7 @@ from robustcmp.analysis.verdicts import Verdict
 from robustcmp.networks.weights import read_weights
 from robustcmp.report.format import distance, p_value, percent, points
 from robustcmp.report.text import summary, to_markdown
-from robustcmp.report.words import is_nominal
+from robustcmp.report.words import answer_deployed
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
@@ -59,6 +59,7 @@ COMPARED = {
 PAPERS = (3, 6)  # models in a comparison of the paper's: of one network, and of both of a dataset
 RUNTIME = "onnxruntime-int8"
 ROUNDING = 1e-9
+ENOUGH_TRAININGS = 10  # of each framework: from here on, power by the formula is about that of simulations
 FIRST = 5  # what the comparison says, and two tables with their titles
 
 
@@ -99,9 +100,14 @@ def tables(run: str, whole: bool) -> str:
 
 def deployed(run: str) -> str:
     """What a run says of deployed networks: the answer, and how they differ from their sources."""
-    answer, *blocks = to_markdown(open_run(run)).rstrip().split("\n\n")
+    blocks = to_markdown(open_run(run)).rstrip().split("\n\n")
     wanted = [position for position, block in enumerate(blocks) if block.startswith("**Deploy")]
-    return "\n\n".join([f"> {answer}", *(block for position in wanted for block in blocks[position : position + 2])])
+    return "\n\n".join(
+        [
+            f"> {answer_deployed(open_run(run))}",
+            *(block for position in wanted for block in blocks[position : position + 2]),
+        ]
+    )
 
 
 def clipping() -> str:
@@ -146,9 +152,14 @@ def answers(level: str) -> str:
             continue
         trainings = len(ev.training_seeds)
         compared = f"{network} in {', '.join(ev.models)}; {trainings} training{'s' * (trainings > 1)} each"
-        cells = [answer(verdicts[attack], is_nominal(ev)) if attack in verdicts else "–" for attack in attacks]
+        cells = [answer(verdicts[attack], _is_nominal(ev)) if attack in verdicts else "–" for attack in attacks]
         rows.append(f"| [{run}]({heading}): {compared} | {' | '.join(cells)} |")
     return "\n".join(rows)
+
+
+def _is_nominal(results: Results) -> bool:
+    """Return whether trainings are too few for what is called detectable to be detected as often as is said."""
+    return results.level == "frameworks" and min(map(len, results.outcomes[0].rates.values())) < ENOUGH_TRAININGS
 
 
 def answer(verdict: Verdict, nominal: bool) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from .analysis.followups import Conditioning, as_dataset
+from .analysis.gate import MARGIN, Gate, open_gate
 from .analysis.results import Results, not_stored, open_results
 from .analysis.statistics.power import POWER
 from .errors import RobustcmpError
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from .analysis.indicator import IndicatorRange
     from .analysis.significance import Level
     from .analysis.trainings import Trainings
-    from .analysis.verdicts import Compared, Verdict
+    from .analysis.verdicts import Verdict
     from .report.plots import Plots
 
 
@@ -207,9 +208,7 @@ class Evaluation:
         """
         return self.results.tests(level)
 
-    def equivalence(
-        self, margin: float, level: Level | None = None, of: Compared = "success rates"
-    ) -> pandas.DataFrame:
+    def equivalence(self, margin: float, level: Level | None = None) -> pandas.DataFrame:
         """Test whether sources differ by less than a margin: two one-sided tests (Schuirmann 1987).
 
         A difference that is not significant may still be large. This asks for evidence that it is small.
@@ -217,14 +216,10 @@ class Evaluation:
         Parameters
         ----------
         margin : float
-            In the unit of what is compared, chosen before the results are known: 0.02 is two points of success rates,
-            of which at most 1 is a margin.
+            Of success rates, chosen before the results are known: 0.02 is two points.
         level : str, optional
             ``"models"`` or ``"frameworks"`` (default: that of `verdicts`). Frameworks whose trainings are twins are
             compared pair by pair.
-        of : str, default "success rates"
-            Or ``"distances"``: the median distances of frameworks' trainings, each in its norm, under attacks that are
-            about distances and whose searches have converged.
 
         Returns
         -------
@@ -237,10 +232,42 @@ class Evaluation:
         Raises
         ------
         UsageError
-            The margin is not above 0 or, of success rates, above 1; `of` is neither of the two; or frameworks have one
-            training each. With distances: models are compared, or no attack has any to compare.
+            The margin is not above 0, or above 1; or frameworks have one training each.
         """
-        return self.results.equivalence(margin, level, of)
+        return self.results.equivalence(margin, level)
+
+    def gate(self, margin: float = MARGIN, accuracy_margin: float | None = None) -> Gate:
+        """Decide whether new models may replace a baseline, the first model of the comparison.
+
+        Under each attack, the difference of the success rates on the same images is tested against the margin: by the
+        score of Tango (1998) over images, and over trainings as well where both models have several.
+
+        Parameters
+        ----------
+        margin : float, default 0.02
+            By how much a new model may be easier to fool, in (0, 1): 0.02 is two points.
+        accuracy_margin : float, optional
+            By how much its clean accuracy may be lower, in (0, 1); `margin` if it is not given.
+
+        Returns
+        -------
+        Gate
+            ``outcome`` is ``"passed"``, ``"easier"``, ``"less accurate"`` or ``"not shown"``; ``attacks`` and
+            ``accuracies`` have the verdicts with their bounds.
+
+        Raises
+        ------
+        UsageError
+            There is one model, or a margin is no fraction.
+
+        Examples
+        --------
+        >>> import robustcmp as rc
+        >>> ev = rc.open_run("docs/results/lenet5-mnist-deployed")
+        >>> ev.gate(margin=0.02).outcome
+        'passed'
+        """
+        return open_gate(self.results, margin, accuracy_margin)
 
     def variance(self) -> pandas.DataFrame:
         """Return where the variance of a trained model's success rate lies, one row per attack.
@@ -505,7 +532,7 @@ class Evaluation:
 
         return Plots(self.results)
 
-    def to_html(self, path: str | os.PathLike[str], *beside: Evaluation) -> None:
+    def to_html(self, path: str | os.PathLike[str]) -> None:
         """Write one self-contained page: the answer, pictures, tables, and a gallery of adversarial images.
 
         The page opens offline. Its pictures need Matplotlib (extra `plot`); without it the page has only tables.
@@ -514,24 +541,17 @@ class Evaluation:
         ----------
         path : path
             The file.
-        *beside : Evaluation
-            At most one other run, shown side by side with this one.
 
         Raises
         ------
         UsageError
-            The file cannot be written, or there is more than one other run.
+            The file cannot be written.
         """
-        text = to_html(self.results, *(other.results for other in beside))
+        text = to_html(self.results)
         write_named(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
-    def to_dataframe(self, *, per_image: bool = False) -> pandas.DataFrame:
-        """Return the run as a tidy table.
-
-        Parameters
-        ----------
-        per_image : bool, default False
-            One row per outcome instead of one row per rate.
+    def to_dataframe(self) -> pandas.DataFrame:
+        """Return the rates as a tidy table; ``ev.dataset.to_dataframe()`` has every outcome.
 
         Returns
         -------
@@ -539,11 +559,8 @@ class Evaluation:
             One row per model, training seed and attack: model, training_seed, attack, images, repeats, success_rate,
             low and high (95 % over images), repeat_std, clean_accuracy, framework, framework_version. NaN if an
             attack is not applicable.
-            With `per_image`, one row per model, training seed, attack, repeat and image: label, success, l0, l2, linf,
-            adversarial_class, queries, and the values of single attacks, as in `dataset`. A deterministic attack has
-            only its first repeat, because all are the same.
         """
-        return to_dataframe(self.results, per_image=per_image)
+        return to_dataframe(self.results)
 
     def to_json(self) -> dict[str, Any]:
         """Return the summary that ``python -m robustcmp.eval --json`` prints; undefined values are None."""

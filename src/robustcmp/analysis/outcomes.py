@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
 
 import numpy as np
+import pandas
 from numpy.typing import NDArray
 
-from ..errors import UsageError
-from ..records.attack import NORMS
-from .recorded import Twins, match_twins
-from .statistics.foundations import ONE_TRAINING
-from .statistics.variance import nested_variance
-
-if TYPE_CHECKING:
-    import pandas
+from .statistics import nested_variance
+from .twins import Twins, match_twins
 
 
 @dataclass(frozen=True)
@@ -36,8 +30,10 @@ class Outcomes:
         The training seeds, by framework.
     expected : dict of str to ndarray of float64, optional
         For exact single pixel: the probability of each image to fall to a draw of positions, (training runs, images).
-    l0, l2, linf : dict of str to ndarray of float64, optional
-        The distances in the norm of an attack whose distances are what it is about; +inf where it failed.
+    distances : dict of str to ndarray of float64
+        By framework, as `success`, +inf where the attack failed; empty for an attack that is not about distances.
+    norm : str
+        Their norm, as it is written: L2.
     not_compared : str
         Why verdicts do not use these distances, "" where they do.
     twins : sequence of Twins
@@ -49,11 +45,10 @@ class Outcomes:
     success: Mapping[str, NDArray[np.bool_]]
     seeds: Mapping[str, list[int]]
     expected: Mapping[str, NDArray[np.float64]] | None = None
-    l2: Mapping[str, NDArray[np.float64]] | None = None
-    twins: Sequence[Twins] = ()
-    l0: Mapping[str, NDArray[np.float64]] | None = None
-    linf: Mapping[str, NDArray[np.float64]] | None = None
+    distances: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    norm: str = ""
     not_compared: str = ""
+    twins: Sequence[Twins] = ()
 
     def match_twins(self, a: str, b: str) -> list[int] | None:
         """Return where the twin of each training of a is among those of b, None unless twins pair all of them."""
@@ -72,17 +67,6 @@ class Outcomes:
         return np.concatenate(list(means.values()))
 
     @property
-    def norm(self) -> str:
-        """The norm of the distances that the attack is about, as it is written; "" if it is about none."""
-        fields = {"l0": self.l0, "l2": self.l2, "linf": self.linf}
-        return next((NORMS[norm] for norm in NORMS if fields[norm] is not None), "")
-
-    @property
-    def distances(self) -> Mapping[str, NDArray[np.float64]]:
-        """The distances that the attack is about, as the field of their norm has them; empty if it is about none."""
-        return self.l0 or self.l2 or self.linf or {}
-
-    @property
     def medians(self) -> dict[str, NDArray[np.float64]]:
         """The median distance of each training run over repeats and images, by framework.
 
@@ -95,18 +79,9 @@ class Outcomes:
         return medians if all(np.isfinite(of_runs).all() for of_runs in medians.values()) else {}
 
     @property
-    def nearness(self) -> NDArray[np.float64] | None:
-        """Of how many other models an image falls at a larger distance, as a share, (models, images); ties count half.
-
-        None if the attack is not about distances. Its differences between models are what Friedman's test is about.
-        """
-        if not self.distances:
-            return None
-        medians = np.concatenate([np.median(of_model, axis=1) for of_model in self.distances.values()])
-        farther = (medians[None] > medians[:, None]).sum(axis=1)
-        equal = (medians[None] == medians[:, None]).sum(axis=1) - 1
-        share: NDArray[np.float64] = (farther + equal / 2) / max(len(medians) - 1, 1)
-        return share
+    def image_distances(self) -> NDArray[np.float64]:
+        """The median distance of each image over repeats, (models, images)."""
+        return np.concatenate([np.median(of_model, axis=1) for of_model in self.distances.values()])
 
     @property
     def rates(self) -> dict[str, NDArray[np.float64]]:
@@ -116,62 +91,29 @@ class Outcomes:
         return {name: success.mean(axis=(1, 2)) for name, success in self.success.items()}
 
 
-def variance(outcomes: Iterable[Outcomes]) -> pandas.DataFrame:
-    """Return where the variance of a trained model's success rate lies, a row an attack.
-
-    ``framework`` and ``training_run`` are the components of `robustcmp.statistics.nested_variance`, ``share``,
-    ``low`` and ``high`` the share of frameworks between trained models with its interval. Beside them stand two
-    variances of one trained model's rate: ``repeat``, from its repeats, and ``image``, from the choice of images,
-    without what repeats add. All models see the same images and draws. What these do to all of them alike is not in
-    ``training_run``; what they do to each model in its own way is. Exact single pixel is analysed by its expectation,
-    where repeats do nothing; ``repeat`` is then what as many draws would have added, exactly. ``image`` is NaN for one
-    image, both are NaN for one repeat of a random attack that is not exact.
-
-    Raises
-    ------
-    UsageError
-        There is one training per framework, or their numbers differ.
-    """
-    import pandas
-
-    rows = []
-    for attack_outcomes in outcomes:
-        sizes = {len(rates) for rates in attack_outcomes.rates.values()}
-        if len(sizes) > 1:
-            raise UsageError(
-                f"the frameworks have {', '.join(map(str, sorted(sizes)))} training runs; the nested analysis of "
-                "variance needs equal numbers. Compare the same number of trainings of each framework."
-            )
-        if len(attack_outcomes.rates) < 2 or sizes == {1}:
-            reason = (
-                f"{ONE_TRAINING} Compare several trainings of each framework."
-                if sizes == {1}
-                else "There is one framework alone."
-            )
-            raise UsageError(f"expected at least two frameworks with at least two trainings each. {reason}")
-        components = nested_variance(np.array(list(attack_outcomes.rates.values())))
-        rows.append(
-            {
-                "attack": attack_outcomes.attack,
-                "framework": components.framework,
-                "training_run": components.training_run,
-                "repeat": _repeat_variance(attack_outcomes),
-                "image": _image_variance(attack_outcomes),
-                "share": components.share,
-                "low": components.low,
-                "high": components.high,
-            }
-        )
-    names = ("attack", "framework", "training_run", "repeat", "image", "share", "low", "high")
-    return pandas.DataFrame(rows, columns=list(names)).set_index("attack")
+def split_variance(outcomes: Iterable[Outcomes]) -> pandas.DataFrame:
+    """Return where the variance of a trained model's success rate lies, a row an attack; see `Evaluation.variance`."""
+    rows = [
+        {
+            "attack": each.attack,
+            **nested_variance(list(each.rates.values()))._asdict(),
+            "repeat": _repeat_variance(each),
+            "image": _image_variance(each),
+        }
+        for each in outcomes
+    ]
+    names = ["attack", "framework", "training_run", "repeat", "image", "share", "low", "high"]
+    return pandas.DataFrame(rows, columns=names).set_index("attack")
 
 
 def _image_variance(outcomes: Outcomes) -> float:
     """Return the variance of a model's rate that comes from the choice of images; NaN for one image."""
     values = outcomes.image_means
     n = values.shape[1]
+    if n < 2:
+        return math.nan
     of_repeats = 0.0 if outcomes.expected else _repeat_variance(outcomes)  # is in the images' means as well
-    return float(values.var(axis=1, ddof=1).mean() / n) - of_repeats if n > 1 else math.nan
+    return float(values.var(axis=1, ddof=1).mean() / n) - of_repeats
 
 
 def _repeat_variance(outcomes: Outcomes) -> float:

@@ -7,40 +7,36 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+import pandas
 from numpy.typing import NDArray
 
 from ..errors import UsageError
 from ..records.attack import NORMS
 from .outcomes import Outcomes
-from .statistics.foundations import ROUNDING
-from .statistics.hypotheses import (
-    Difference,
+from .statistics import (
     Evidence,
     brown_forsythe,
     cochran_q,
+    difference_intervals,
     f_test,
     friedman,
     holm,
     label_permutation,
     mcnemar,
     paired_t,
+    permute,
     sign_flips,
     sign_test,
     welch_t,
 )
-from .statistics.intervals import difference_intervals
-from .statistics.permutations import permute
-
-if TYPE_CHECKING:
-    import pandas
+from .statistics.foundations import ROUNDING
 
 Level = Literal["models", "frameworks"]
-LEVELS: tuple[Level, ...] = ("models", "frameworks")
 COLUMNS = (
     *("level", "test", "a", "b", "attack", "n", "statistic", "p", "p_adjusted", "effect", "low", "high"),
     "p_westfall_young",
@@ -96,26 +92,14 @@ def run_tests(outcomes: Iterable[Outcomes], level: Level | None, resamples: int 
     UsageError
         The level is unknown, or the data do not allow it.
     """
-    import pandas
-
-    if level not in (None, *LEVELS):
-        raise UsageError(f"level should be one of {', '.join(LEVELS)}, received {level!r}")
+    if level not in (None, "models", "frameworks"):
+        raise UsageError(f"level should be one of models, frameworks, received {level!r}")
     outcomes = list(outcomes)
     rows: list[dict[str, Any]] = []
-    # The smallest p that flips can give must survive Holm's factor.
-    flips = max(resamples, 200 * sum(math.comb(len(attack_outcomes.labels), 2) for attack_outcomes in outcomes))
-    if level in (None, "models"):
-        tested = [_model_tests(attack_outcomes, resamples, flips) for attack_outcomes in outcomes]
-        of_models = [row for attack_rows, _ in tested for row in attack_rows]
-        differences = [values for _, attack_differences in tested for values in attack_differences]
-        pairs = [row for row in of_models if row["a"] != ALL]
-        intervals = difference_intervals(np.array(differences), resamples=resamples) if pairs else []
-        for row, (low, high) in zip(pairs, intervals, strict=True):
-            row |= {"low": low, "high": high}
-        rows += _adjust(of_models)
+    if level != "frameworks":
+        rows += _test_models(outcomes, resamples)
     if level == "frameworks" or (level is None and has_framework_level(outcomes)):
-        of_frameworks = _adjust(row for attack_outcomes in outcomes for row in _framework_tests(attack_outcomes))
-        rows += [*of_frameworks, *_permute_together(outcomes, of_frameworks, resamples)]
+        rows += _test_frameworks(outcomes, resamples)
     return pandas.DataFrame(rows, columns=list(COLUMNS))
 
 
@@ -136,59 +120,76 @@ def of_distances(tests: pandas.DataFrame) -> pandas.Series[bool]:
 
 def has_framework_level(outcomes: Iterable[Outcomes]) -> bool:
     """Say whether there are two frameworks or more, with two trainings of each or more."""
-    outcomes = list(outcomes)
-    return bool(outcomes) and all(
-        len(attack_outcomes.seeds) > 1 and min(map(len, attack_outcomes.seeds.values())) > 1
-        for attack_outcomes in outcomes
-    )
+    trainings = [list(map(len, each.seeds.values())) for each in outcomes]
+    return bool(trainings) and all(len(counts) > 1 and min(counts) > 1 for counts in trainings)
 
 
-def _model_tests(
-    outcomes: Outcomes, resamples: int, flips: int
-) -> tuple[list[dict[str, Any]], list[NDArray[np.float64]]]:
-    """Return the tests, and for each pair among them the differences of which an interval is wanted."""
-    values, labels = outcomes.image_means, outcomes.labels
-    pairs = list(combinations(range(len(labels)), 2))
-    if not pairs or not values.size:
-        return [], []
-    differences = np.array([values[a] - values[b] for a, b in pairs])
-    if outcomes.deterministic:
-        names = "Cochran's Q", "McNemar, exact"
-        fell = values > 0
-        each = [mcnemar(fell[a], fell[b]) for a, b in pairs]
-        if len(fell) > 2:
-            joint = cochran_q(fell)
-            if _count_differing(values) < FEW_DIFFER:
-                names = "Cochran's Q, permuted", names[1]
-                joint = Evidence(joint.statistic, label_permutation(values, resamples).p)
-        else:  # its approximation is coarse where few images differ
-            names, joint = (names[1], names[1]), each[0]
+def _test_models(outcomes: Sequence[Outcomes], resamples: int) -> list[dict[str, Any]]:
+    # The smallest p that flips can give must survive Holm's factor.
+    flips = max(resamples, 200 * sum(math.comb(len(each.labels), 2) for each in outcomes))
+    rows = []
+    for each in outcomes:
+        if len(each.labels) > 1 and each.image_means.size:
+            rows += _compare_success(each, resamples, flips)
+            rows += _compare_distances(each) if each.distances else []
+    pairs = [row for row in rows if row["a"] != ALL]
+    if pairs:
+        intervals = difference_intervals(np.array([row.pop("differences") for row in pairs]), resamples=resamples)
+        for row, (low, high) in zip(pairs, intervals, strict=True):
+            row |= {"low": low, "high": high}
+    return _adjust(rows)
+
+
+def _compare_success(outcomes: Outcomes, resamples: int, flips: int) -> list[dict[str, Any]]:
+    values = outcomes.image_means
+    differences = np.array([a - b for a, b in combinations(values, 2)])
+    effect = float(np.ptp(values.mean(axis=1)))
+    if not outcomes.deterministic:
+        joint = label_permutation(values, resamples)
+        each = sign_flips(differences, flips)
+        return _model_rows(outcomes, "permutation of models", joint, effect, "sign flips", each, differences)
+    each = [mcnemar(a, b) for a, b in combinations(values > 0, 2)]
+    if len(values) == 2:  # Cochran's approximation is coarse where few images differ
+        name, joint = "McNemar, exact", each[0]
+    elif _count_differing(values) < FEW_DIFFER:
+        name = "Cochran's Q, permuted"
+        joint = Evidence(cochran_q(values > 0).statistic, label_permutation(values, resamples).p)
     else:
-        names = "permutation of models", "sign flips"
-        joint, each = label_permutation(values, resamples), sign_flips(differences, flips)
-    row: dict[str, Any] = {"level": "models", "attack": outcomes.attack, "n": values.shape[1]}
-    if not _count_differing(values):
-        joint, each = NOTHING_SAID, [NOTHING_SAID] * len(pairs)
-    rows = [row | _pair(names[0], ALL, "", joint, np.ptp(values.mean(axis=1)))]
-    rows += [
-        row | _pair(names[1], labels[a], labels[b], test, float(difference.mean()))
-        for (a, b), test, difference in zip(pairs, each, differences, strict=True)
-    ]
-    if not outcomes.distances:
-        return rows, list(differences)
+        name, joint = "Cochran's Q", cochran_q(values > 0)
+    return _model_rows(outcomes, name, joint, effect, "McNemar, exact", each, differences)
+
+
+def _compare_distances(outcomes: Outcomes) -> list[dict[str, Any]]:
+    distances = outcomes.image_distances
     of = OF_DISTANCES[outcomes.norm]
-    distances = np.concatenate([np.median(of_model, axis=1) for of_model in outcomes.distances.values()])
-    nearer = np.array([np.sign(_finite(distances[b]) - _finite(distances[a])) for a, b in pairs])
-    if _count_differing(distances):
-        joint, each = friedman(distances), [sign_test(distances[b], distances[a]) for a, b in pairs]
-    else:
-        joint, each = NOTHING_SAID, [NOTHING_SAID] * len(pairs)
-    rows.append(row | _pair(f"Friedman{of}", ALL, "", joint, math.nan))
-    rows += [
-        row | _pair(f"sign test{of}", labels[a], labels[b], test, signs.mean())
-        for (a, b), test, signs in zip(pairs, each, nearer, strict=True)
-    ]
-    return rows, [*differences, *nearer]
+    finite = np.where(np.isfinite(distances), distances, np.finfo(np.float64).max)  # two failures are equal
+    nearer = np.array([np.sign(b - a) for a, b in combinations(finite, 2)])
+    each = [sign_test(b, a) for a, b in combinations(distances, 2)]
+    joint = friedman(distances)
+    if not _count_differing(distances):
+        joint = NOTHING_SAID
+        each = [NOTHING_SAID] * len(each)
+    return _model_rows(outcomes, f"Friedman{of}", joint, math.nan, f"sign test{of}", each, nearer)
+
+
+def _model_rows(
+    outcomes: Outcomes,
+    joint_name: str,
+    joint: Evidence,
+    effect: float,
+    pair_name: str,
+    each: Sequence[Evidence],
+    differences: NDArray[np.float64],
+) -> list[dict[str, Any]]:
+    """Return the row of a joint test and those of its pairs, each with the differences that its interval is of."""
+    if not _count_differing(outcomes.image_means) and not joint_name.startswith("Friedman"):
+        joint = NOTHING_SAID
+        each = [NOTHING_SAID] * len(each)
+    row: dict[str, Any] = {"level": "models", "attack": outcomes.attack, "n": differences.shape[1]}
+    rows = [row | _describe(joint_name, ALL, "", joint, effect)]
+    for (a, b), test, of_images in zip(combinations(outcomes.labels, 2), each, differences, strict=True):
+        rows.append(row | _describe(pair_name, a, b, test, float(of_images.mean())) | {"differences": of_images})
+    return rows
 
 
 def _count_differing(values: NDArray[np.float64]) -> int:
@@ -196,12 +197,7 @@ def _count_differing(values: NDArray[np.float64]) -> int:
     return int((values != values[0]).any(axis=0).sum())
 
 
-def _finite(distances: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Make a failure the farthest of all, so that two of them are equal."""
-    return np.where(np.isfinite(distances), distances, np.finfo(np.float64).max)
-
-
-def collect_values(outcomes: Outcomes) -> dict[str, dict[str, NDArray[np.float64]]]:
+def _collect_values(outcomes: Outcomes) -> dict[str, dict[str, NDArray[np.float64]]]:
     """Return what is compared at the level of frameworks: a value for each training run, by framework.
 
     Success rates, under ``""``, and median distances, under the end of their tests' names, where the attack is about
@@ -211,39 +207,37 @@ def collect_values(outcomes: Outcomes) -> dict[str, dict[str, NDArray[np.float64
     return {"": outcomes.rates} | ({OF_DISTANCES[outcomes.norm]: medians} if medians else {})
 
 
-def _framework_tests(outcomes: Outcomes) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
-    for of, values in collect_values(outcomes).items():
-        names, groups = list(values), list(values.values())
-        row: dict[str, Any] = {"level": "frameworks", "attack": outcomes.attack, "n": sum(map(len, groups))}
-        informative = varies(groups)
-        largest = math.inf if of else 1.0
-        effect = np.ptp([group.mean() for group in groups])
-        rows += [
-            row | _pair(f"{name}{of}", ALL, "", test(groups) if informative else NOTHING_SAID, effect)
-            for name, test in (("Brown-Forsythe", brown_forsythe), (BESIDE, f_test))
-        ]
-        for a, b in combinations(range(len(groups)), 2):
-            name, (statistic, p, *ends) = _of_pair(outcomes, values, names[a], names[b], largest)
-            evidence = Evidence(statistic, p) if informative else NOTHING_SAID
-            rows.append(row | _pair(f"{name}{of}", names[a], names[b], evidence, *ends))
+def _test_frameworks(outcomes: Sequence[Outcomes], resamples: int) -> list[dict[str, Any]]:
+    rows = []
+    for each in outcomes:
+        for of, values in _collect_values(each).items():
+            rows += _compare_frameworks(each, of, values)
+    return [*_adjust(rows), *_permute_together(outcomes, rows, resamples)]
+
+
+def _compare_frameworks(outcomes: Outcomes, of: str, values: dict[str, NDArray[np.float64]]) -> list[dict[str, Any]]:
+    groups = list(values.values())
+    row: dict[str, Any] = {"level": "frameworks", "attack": outcomes.attack, "n": sum(map(len, groups))}
+    effect = float(np.ptp([group.mean() for group in groups]))
+    rows = [
+        row | _describe(f"{name}{of}", ALL, "", test(groups), effect)
+        for name, test in (("Brown-Forsythe", brown_forsythe), (BESIDE, f_test))
+    ]
+    for a, b in combinations(values, 2):
+        twin_places = outcomes.match_twins(a, b)
+        name = "Welch's t" if twin_places is None else "paired t"
+        test = welch_t if twin_places is None else paired_t
+        of_b = values[b] if twin_places is None else values[b][twin_places]
+        statistic, p, *ends = test(values[a], of_b, largest=math.inf if of else 1.0)
+        rows.append(row | _describe(f"{name}{of}", a, b, Evidence(statistic, p), *ends))
+    if not _has_spread(groups):
+        rows = [each | NOTHING_SAID._asdict() for each in rows]
     return rows
 
 
-def _of_pair(
-    outcomes: Outcomes, values: Mapping[str, NDArray[np.float64]], a: str, b: str, largest: float
-) -> tuple[str, Difference]:
-    """Return the name and the outcome of the test of two frameworks: paired where their trainings are twins."""
-    twin_places = outcomes.match_twins(a, b)
-    if twin_places is None:
-        return "Welch's t", welch_t(values[a], values[b], largest=largest)
-    return "paired t", paired_t(values[a], values[b][twin_places], largest=largest)
-
-
-def varies(groups: Iterable[NDArray[np.float64]]) -> bool:
+def _has_spread(groups: Iterable[NDArray[np.float64]]) -> bool:
     """Say whether not all trainings of all frameworks have the same value; this ignores who has which."""
-    values = np.concatenate(list(groups))
-    return bool(np.ptp(values) > ROUNDING)
+    return bool(np.ptp(np.concatenate(list(groups))) > ROUNDING)
 
 
 def _permute_together(
@@ -251,46 +245,42 @@ def _permute_together(
 ) -> list[dict[str, Any]]:
     """Give joint tests of frameworks their p by permutations of trainings; return the tests of all attacks at once."""
     values = {
-        (attack_outcomes.attack, of): list(groups.values())
-        for attack_outcomes in outcomes
-        for of, groups in collect_values(attack_outcomes).items()
-        if varies(groups.values())
+        (each.attack, of): list(groups.values())
+        for each in outcomes
+        for of, groups in _collect_values(each).items()
+        if _has_spread(groups.values())
     }
     if not values:
         return []
     sizes = [len(group) for group in next(iter(values.values()))]
-    runs = {key: np.concatenate(groups) for key, groups in values.items()}
-    permuted = permute(np.array(list(runs.values())), sizes, resamples)
-    adjusted = dict(zip(values, permuted.adjusted(), strict=True))
+    permuted = permute(np.array([np.concatenate(groups) for groups in values.values()]), sizes, resamples)
+    adjusted = {f"Brown-Forsythe{of}, {attack}": p for (attack, of), p in zip(values, permuted.adjusted(), strict=True)}
     for row in rows:
-        of = next((end for end in OF_DISTANCES.values() if row["test"].endswith(end)), "")
-        if row["a"] == ALL and row["test"].split()[0] != BESIDE:
-            row["p_westfall_young"] = adjusted.get((row["attack"], of), math.nan)
-    successes = [position for position, (_, of) in enumerate(runs) if not of]
+        row["p_westfall_young"] = adjusted.get(f"{row['test']}, {row['attack']}", math.nan)
+    successes = [position for position, (_, of) in enumerate(values) if not of]
     joint_tests = {}
     if len(successes) > 1:
         joint_tests[SUMMED] = permuted.joint(successes)
-    if len(runs) > max(len(successes), 1):
-        ends = dict.fromkeys(of for _, of in runs if of)
-        joint_tests[SUMMED + "".join(f" and{of}" for of in ends)] = permuted.joint(range(len(runs)))
+    if len(values) > max(len(successes), 1):
+        ends = dict.fromkeys(of for _, of in values if of)
+        joint_tests[SUMMED + "".join(f" and{of}" for of in ends)] = permuted.joint(range(len(values)))
     row = {"level": "frameworks", "attack": ALL, "n": sum(sizes)}
     return [
-        row | _pair(name, ALL, "", joint, math.nan) | {"p_adjusted": joint.p} for name, joint in joint_tests.items()
+        row | _describe(name, ALL, "", joint, math.nan) | {"p_adjusted": joint.p} for name, joint in joint_tests.items()
     ]
 
 
-def _pair(
+def _describe(
     name: str, a: str, b: str, test: Evidence, effect: float, low: float = math.nan, high: float = math.nan
 ) -> dict[str, Any]:
-    return {"test": name, "a": a, "b": b, **test._asdict(), "effect": float(effect), "low": low, "high": high}
+    return {"test": name, "a": a, "b": b, **test._asdict(), "effect": effect, "low": low, "high": high}
 
 
-def _adjust(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def _adjust(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Adjust the p values of one level: those of pairs among themselves, those of joint tests, and those beside them.
 
     What has no p is in no family.
     """
-    rows = list(rows)
     families: dict[tuple[bool, bool], list[dict[str, Any]]] = {}
     for row in rows:
         row["p_adjusted"] = math.nan

@@ -3,35 +3,35 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import pandas
 from numpy.typing import NDArray
 
-from ..errors import UsageError, unknown
+from ..errors import UsageError
 from .outcomes import Outcomes
 from .significance import ALL, ALPHA, SUMMED, Level, joint_level, of_distances, select_deciding
-from .statistics.equivalence import (
+from .statistics import (
     Equivalence,
+    detectable_between_groups,
+    detectable_between_models,
     equivalent_frameworks,
     equivalent_models,
     equivalent_twins,
+    nested_variance,
 )
 from .statistics.foundations import check_fraction
-from .statistics.power import detectable_between_groups, detectable_between_models
-from .statistics.variance import nested_variance
 
 if TYPE_CHECKING:
-    import pandas
-
     from .results import Results
 
 Measure = Literal["success rate", "median L0", "median L2", "median L∞", "nearness"]
 MEDIANS: dict[str, Measure] = {"L0": "median L0", "L2": "median L2", "L∞": "median L∞"}
-FEWEST = 5
+_FEWEST = 5
 """Successes, and failures, of a framework on average; with fewer, t and F say nothing of which difference is seen."""
 
 
@@ -137,87 +137,92 @@ def together(results: Results) -> Together | None:
     return Together(p, True if any(verdict.different for verdict in results.verdicts) else None)
 
 
-def verdicts(results: Results) -> list[Verdict]:
+def decide(results: Results) -> list[Verdict]:
     """Return a verdict for each attack that every source ran; none for one source, or the same-weights control."""
     if results.same_weights or len(results.sources) < 2:
         return []
     tests = select_deciding(results.tests(results.level))
     alpha = joint_level(tests)
-    unequal = results.is_uneven
     about_distances = of_distances(tests)
-    p_values, p_of_distances = (
-        dict(zip(part.attack, part.p_adjusted, strict=True))
-        for part in (tests[~about_distances], tests[about_distances])
-    )
-    answers = []
+    p_of_success = tests[~about_distances].set_index("attack").p_adjusted
+    p_of_distances = tests[about_distances].set_index("attack").p_adjusted
+    verdicts = []
     for outcomes in results.outcomes:
-        verdict = _of_success(outcomes, results.level, p_values[outcomes.attack], alpha, unequal)
+        verdict = _judge_success(outcomes, results, p_of_success[outcomes.attack], alpha)
         p = p_of_distances.get(outcomes.attack, math.nan)
-        if verdict.different is None and not (unequal or math.isnan(p)):
+        if verdict.different is None and not (results.is_uneven or math.isnan(p)):
             if outcomes.not_compared:
                 verdict = replace(verdict, why=f"{verdict.why}; distances are not compared: {outcomes.not_compared}")
             else:
-                verdict = _of_distances(outcomes, results.level, p, alpha)
+                verdict = _judge_distances(outcomes, results.level, p, alpha)
         has_draws = results.is_spread and not (outcomes.deterministic or outcomes.expected)
-        answers.append(replace(verdict, has_draws=has_draws))
-    return answers
+        verdicts.append(replace(verdict, has_draws=has_draws))
+    return verdicts
 
 
-def _of_success(outcomes: Outcomes, level: Level, p: float, alpha: float, unequal: bool) -> Verdict:
+def _judge_success(outcomes: Outcomes, results: Results, p: float, alpha: float) -> Verdict:
     rates = outcomes.rates
-    detectable = (
-        detectable_between_groups(list(rates.values()), alpha)
-        if level == "frameworks"
-        else detectable_between_models(outcomes.image_means, alpha)
-    )
-    why = why_nothing(outcomes, detectable, unequal)
+    level = results.level
     means = {model: float(of_runs.mean()) for model, of_runs in rates.items()}
-    if why:
-        return _verdict(outcomes, level, means, math.nan, math.nan, why=why)
-    verdict = _verdict(outcomes, level, means, p, detectable)
-    few = too_few(outcomes) if level == "frameworks" else ""
-    if few:
-        verdict = replace(verdict, detectable=math.nan, few=few)
+    if level == "frameworks":
+        detectable = detectable_between_groups(list(rates.values()), alpha)
     else:
-        verdict = replace(verdict, equivalent_within=smallest_margin(pairs_of(outcomes, level, 1.0)))
+        detectable = detectable_between_models(outcomes.image_means, alpha)
+    why = explain_nothing(outcomes, detectable)
+    if results.is_uneven:
+        why = "some frameworks have several trainings and others only one"
+    if why:
+        return _verdict(outcomes, level, means, math.nan, different=None, why=why, detectable=math.nan)
+    few = few_outcomes(outcomes.image_means, len(rates)) if level == "frameworks" else ""
+    if few:
+        verdict = _verdict(outcomes, level, means, p, detectable=math.nan, few=few)
+    else:
+        within = _smallest_margin(_compare_pairs(outcomes, level, 1.0))
+        verdict = _verdict(outcomes, level, means, p, detectable=detectable, equivalent_within=within)
     return _with_seed_share(verdict, rates)
 
 
-def _of_distances(outcomes: Outcomes, level: Level, p: float, alpha: float) -> Verdict:
+def _judge_distances(outcomes: Outcomes, level: Level, p: float, alpha: float) -> Verdict:
     """Return the verdict on the distances of an attack whose success says nothing: the nearest are the most fooled."""
-    if level == "frameworks":
-        medians = outcomes.medians
-        means = {model: -float(of_runs.mean()) for model, of_runs in medians.items()}
-        detectable = detectable_between_groups(list(medians.values()), alpha)
-        verdict = replace(
-            _verdict(outcomes, level, means, p, detectable),
-            measure=MEDIANS[outcomes.norm],
-            norm=outcomes.norm,
-            equivalent_within=smallest_margin(pairs_of_medians(outcomes, 1.0)),
-        )
-        return _with_seed_share(verdict, medians)
-    nearness = outcomes.nearness
-    assert nearness is not None
-    means = dict(zip(outcomes.labels, nearness.mean(axis=1).tolist(), strict=True))
-    detectable = detectable_between_models(nearness, alpha)
-    return replace(_verdict(outcomes, level, means, p, detectable), measure="nearness", norm=outcomes.norm)
-
-
-def _verdict(
-    outcomes: Outcomes, level: Level, means: Mapping[str, float], p: float, detectable: float, why: str = ""
-) -> Verdict:
-    easier, harder = max(means, key=means.__getitem__), min(means, key=means.__getitem__)
-    difference = means[easier] - means[harder]
-    return Verdict(
-        outcomes.attack,
+    if level == "models":
+        nearness = _measure_nearness(outcomes.image_distances)
+        means = dict(zip(outcomes.labels, nearness.mean(axis=1).tolist(), strict=True))
+        detectable = detectable_between_models(nearness, alpha)
+        return _verdict(outcomes, level, means, p, measure="nearness", norm=outcomes.norm, detectable=detectable)
+    medians = outcomes.medians
+    verdict = _verdict(
+        outcomes,
         level,
-        None if why else bool(p < ALPHA),
-        why,
-        difference,
-        easier if difference > 0 else "",
-        harder if difference > 0 else "",
-        float(p),
-        detectable,
+        {model: -float(of_runs.mean()) for model, of_runs in medians.items()},
+        p,
+        measure=MEDIANS[outcomes.norm],
+        norm=outcomes.norm,
+        detectable=detectable_between_groups(list(medians.values()), alpha),
+        equivalent_within=_smallest_margin(_compare_trainings(outcomes, medians, 1.0, math.inf)),
+    )
+    return _with_seed_share(verdict, medians)
+
+
+def _measure_nearness(distances: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return how many other models need a larger distance, as a share, (models, images); ties count half.
+
+    Its differences between models are what Friedman's test is about.
+    """
+    farther = (distances[None] > distances[:, None]).sum(axis=1)
+    equal = (distances[None] == distances[:, None]).sum(axis=1) - 1
+    share: NDArray[np.float64] = (farther + equal / 2) / max(len(distances) - 1, 1)
+    return share
+
+
+def _verdict(outcomes: Outcomes, level: Level, means: Mapping[str, float], p: float, **more: Any) -> Verdict:
+    easier = max(means, key=means.__getitem__)
+    harder = min(means, key=means.__getitem__)
+    difference = means[easier] - means[harder]
+    if not difference > 0:
+        easier = harder = ""
+    known: dict[str, Any] = {"different": bool(p < ALPHA), "why": "", "p_adjusted": float(p)}
+    return Verdict(
+        attack=outcomes.attack, level=level, difference=difference, easier=easier, harder=harder, **(known | more)
     )
 
 
@@ -226,7 +231,7 @@ def _with_seed_share(verdict: Verdict, values: Mapping[str, NDArray[np.float64]]
     if verdict.level == "models":
         return verdict
     try:
-        share = nested_variance(list(values.values()))  # type: ignore[arg-type]
+        share = nested_variance(list(values.values()))
     except UsageError:  # frameworks have different numbers of trainings
         return verdict
     estimate, low, high = (float(np.clip(1 - end, 0, 1)) for end in (share.share, share.high, share.low))
@@ -235,98 +240,44 @@ def _with_seed_share(verdict: Verdict, values: Mapping[str, NDArray[np.float64]]
     return replace(verdict, seed_share=estimate, seed_low=low, seed_high=high)
 
 
-def too_few(outcomes: Outcomes) -> str:
-    """Say how few successes or failures there are where frameworks have fewer than five each on average, else ""."""
-    return few_outcomes(outcomes.image_means, len(outcomes.rates))
-
-
 def few_outcomes(values: NDArray[np.float64], frameworks: int) -> str:
-    """Say the same of how often images fall, of all trainings of so many frameworks."""
+    """Say how few successes or failures there are where frameworks have fewer than five each on average, else ""."""
     successes = float(values.sum())
-    few, what = min((successes, "succeed"), (values.size - successes, "fail"))
-    return f"{few:,.3g} of {values.size:,} {what}" if few < FEWEST * frameworks else ""
+    few, end = min((successes, "succeed"), (values.size - successes, "fail"))
+    return f"{few:,.3g} of {values.size:,} {end}" if few < _FEWEST * frameworks else ""
 
 
-def why_nothing(outcomes: Outcomes, detectable: float, unequal: bool = False) -> str:
-    """Say why success rates give no information, "" if they do; `unequal` if only some frameworks have one training."""
-    if unequal:
-        return "some frameworks have several trainings and others only one"
+def explain_nothing(outcomes: Outcomes, detectable: float) -> str:
+    """Say why success rates give no information, "" if they do."""
     values = outcomes.image_means
-    if (values == values[0]).all() and not (values == values[0, 0]).all():
-        return "the attack succeeds on the same images of every model"
     if (values == 1).all():
         return "the attack succeeds on every image of every model"
     if (values == 0).all():
         return "the attack succeeds on no image of any model"
+    if (values == values[0]).all() and not (values == values[0, 0]).all():
+        return "the attack succeeds on the same images of every model"
     if math.isnan(detectable):
         return "all trainings of each framework have the same rate, so there is no variance to test against"
     return ""
 
 
-Compared = Literal["success rates", "distances"]
 COLUMNS = ("level", "a", "b", "attack", "n", "difference", "low", "high", "p", "equivalent")
 
 
-def equivalence(
-    outcomes: Iterable[Outcomes], level: Level, margin: float, of: Compared = "success rates"
-) -> pandas.DataFrame:
-    """Test whether values differ by less than a margin, a row for each pair and for all pairs of an attack.
+def tabulate_equivalence(outcomes: Iterable[Outcomes], level: Level, margin: float) -> pandas.DataFrame:
+    """Test whether rates differ by less than a margin, a row for each pair and for all pairs of an attack.
 
-    Parameters
-    ----------
-    outcomes : iterable of Outcomes
-        One for each attack.
-    level : str
-        ``"models"`` or ``"frameworks"``.
-    margin : float
-        In the unit of what is compared: 0.02 is two points of success rates, of which at most 1 is a margin.
-    of : str
-        ``"success rates"`` or ``"distances"``: the median distances of frameworks' trainings, each in its norm, under
-        the attacks that are about distances and whose searches have converged.
-
-    Returns
-    -------
-    pandas.DataFrame
-        level, a, b, attack, n (images or training runs), difference (a's value minus b's), low and high (its 90 %
-        interval), p, equivalent (p < 5 %). In the first row of an attack ``a`` is ``"all"``: the pair that is hardest
-        to call equivalent. All pairs are equivalent if that one is, which needs no adjustment for their number (Berger
-        1982, "Multiparameter hypothesis testing and acceptance sampling").
-
-    Raises
-    ------
-    UsageError
-        The margin is not above 0 or, of success rates, above 1; `of` is neither of the two; or it is distances, and
-        models are compared, or no attack has any to compare.
+    See `Evaluation.equivalence`. All pairs are equivalent if the one is that is hardest to call so, which needs no
+    adjustment for their number (Berger 1982, "Multiparameter hypothesis testing and acceptance sampling").
     """
-    import pandas
-
-    check_fraction("margin", margin, math.inf if of == "distances" else 1.0)
-    if of not in get_args(Compared):
-        raise unknown("value", of, get_args(Compared))
-    if of == "distances":
-        if level == "models":
-            raise UsageError(
-                "expected level 'frameworks' for distances, received 'models': what is compared are the medians of "
-                "frameworks' trainings, two of each or more"
-            )
-        outcomes = [each for each in outcomes if each.medians]
-        reasons = [f"; those of {each.attack} are not: {each.not_compared}" for each in outcomes if each.not_compared]
-        outcomes = [each for each in outcomes if not each.not_compared]
-        if not outcomes:
-            raise UsageError(
-                f"no attack of this run has distances to compare{''.join(reasons)}; those of the suite reference have"
-            )
+    check_fraction("margin", margin)
     rows = []
-    for attack_outcomes in outcomes:
-        n = len(attack_outcomes.labels) if level == "frameworks" else attack_outcomes.image_means.shape[1]
-        row: dict[str, Any] = {"level": level, "attack": attack_outcomes.attack, "n": n}
+    for each in outcomes:
+        n = len(each.labels) if level == "frameworks" else each.image_means.shape[1]
+        row: dict[str, Any] = {"level": level, "attack": each.attack, "n": n}
         pairs = [
-            row | {"a": a, "b": b} | equivalence._asdict() | {"equivalent": equivalence.p < ALPHA}
-            for a, b, equivalence in (
-                pairs_of_medians(attack_outcomes, margin)
-                if of == "distances"
-                else pairs_of(attack_outcomes, level, margin)
-            )
+            row | {"a": a, "b": b, "equivalent": test.p < ALPHA} | test._asdict()
+            for (a, b), test in _compare_pairs(each, level, margin).items()
         ]
         if pairs:
             hardest = max(pairs, key=lambda pair: (pair["p"], max(-pair["low"], pair["high"])))
@@ -334,36 +285,35 @@ def equivalence(
     return pandas.DataFrame(rows, columns=list(COLUMNS))
 
 
-def pairs_of(outcomes: Outcomes, level: Level, margin: float) -> Iterator[tuple[str, str, Equivalence]]:
-    """Yield every pair with its tests, paired by training where the trainings of two frameworks are twins."""
+Pairs = dict[tuple[str, str], Equivalence]
+
+
+def _compare_pairs(outcomes: Outcomes, level: Level, margin: float) -> Pairs:
+    """Return the tests of every pair of frameworks or models."""
     if level == "frameworks":
-        yield from _of_trainings(outcomes, outcomes.rates, margin, 1.0)
-        return
-    labels, values = outcomes.labels, outcomes.image_means
-    for i, j in combinations(range(len(labels)), 2):
-        yield labels[i], labels[j], equivalent_models(values[i] - values[j], margin)
+        return _compare_trainings(outcomes, outcomes.rates, margin, 1.0)
+    values = dict(zip(outcomes.labels, outcomes.image_means, strict=True))
+    return {(a, b): equivalent_models(values[a] - values[b], margin) for a, b in combinations(values, 2)}
 
 
-def pairs_of_medians(outcomes: Outcomes, margin: float) -> Iterator[tuple[str, str, Equivalence]]:
-    """Yield every pair of frameworks with the tests of their trainings' median distances."""
-    yield from _of_trainings(outcomes, outcomes.medians, margin, math.inf)
-
-
-def _of_trainings(
+def _compare_trainings(
     outcomes: Outcomes, values: Mapping[str, NDArray[np.float64]], margin: float, largest: float
-) -> Iterator[tuple[str, str, Equivalence]]:
+) -> Pairs:
+    """Return the tests of every pair of frameworks, paired by training where their trainings are twins."""
+    pairs = {}
     for a, b in combinations(values, 2):
         twin_places = outcomes.match_twins(a, b)
         if twin_places is None:
-            yield a, b, equivalent_frameworks(values[a], values[b], margin, largest)
+            pairs[a, b] = equivalent_frameworks(values[a], values[b], margin, largest)
         else:
-            yield a, b, equivalent_twins(values[a], values[b][twin_places], margin, largest)
+            pairs[a, b] = equivalent_twins(values[a], values[b][twin_places], margin, largest)
+    return pairs
 
 
-def smallest_margin(pairs: Iterable[tuple[str, str, Equivalence]]) -> float:
+def _smallest_margin(pairs: Pairs) -> float:
     """Return the smallest margin within which all pairs are equivalent: the farthest end of their 90 % intervals.
 
     NaN if an interval has no end.
     """
-    margin = max(max(-equivalence.low, equivalence.high) for _, _, equivalence in pairs)
+    margin = max(max(-test.low, test.high) for test in pairs.values())
     return margin if math.isfinite(margin) else math.nan

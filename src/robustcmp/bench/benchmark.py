@@ -7,12 +7,11 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..analysis.statistics.ranks import Located, median_interval
+from ..analysis.statistics.ranks import median_interval
 from ..errors import StoreError, UsageError
 from ..files import write_named
 from . import page, pairs, text, words
@@ -27,32 +26,10 @@ if TYPE_CHECKING:
     from .plots import BenchmarkPlots
 
 NEW_SEEDS = 4  # the semantics since which each repetition of a training has a seed of its own
-OF_TRAINING = ["epoch_seconds", "first_epoch_seconds", "call_seconds", "seconds_to_accuracy"]
+OF_TRAINING = ["epoch_seconds", "first_epoch_seconds", "call_seconds"]
 OF_ONE_TRAINING = ["loss", "training_accuracy", "validation_accuracy"]  # the same where all repetitions have one seed
 OF_PREDICTION = ["first_seconds", "call_seconds", "p90", "p95", "p99", "throughput"]
-OF_ALL = ["ready_seconds", "cpu_seconds", "processors", "peak_memory", "gpu", "gpu_memory", "gpu_power", "bytes"]
-
-
-class Absent(NamedTuple):
-    """Measurements that are not there.
-
-    Attributes
-    ----------
-    subject, task : str
-    batch_size, images : int, optional
-        None where the subject does not do the task at all.
-    status : str
-        ``"failed"``, ``"not applicable"`` or ``"not measured yet"``.
-    reason : str
-        Why.
-    """
-
-    subject: str
-    task: str
-    batch_size: int | None
-    images: int | None
-    status: str
-    reason: str
+OF_ALL = ["ready_seconds", "cpu_seconds", "processors", "peak_memory", "gpu", "gpu_memory", "gpu_power"]
 
 
 class Benchmark:
@@ -105,33 +82,31 @@ class Benchmark:
         return any(measured.epochs and measured.semantics < NEW_SEEDS for measured in self.measurements)
 
     @cached_property
-    def absent(self) -> Counter[Absent]:
-        """What is not there and why, with the number of processes."""
-        counts: Counter[Absent] = Counter()
-        for name, reason in self.manifest.not_applicable.items():
+    def absent(self) -> Counter[tuple[str, str]]:
+        """What is not there, and why, with the number of processes."""
+        counts: Counter[tuple[str, str]] = Counter()
+        not_applicable = self.manifest.not_applicable
+        for name, reason in not_applicable.items():
             subject, _, task = name.rpartition(" ")
-            counts[Absent(subject, task, None, None, "not applicable", reason)] = self.repetitions
+            counts[f"{subject}, {words.TASKS[task]}", f"not applicable: {reason}"] = self.repetitions
         for planned in self.manifest.plan:
             asked = planned.asked
-            if planned.key in self.store or f"{asked.subject} {asked.task}" in self.manifest.not_applicable:
-                continue
-            reason = self.manifest.failed.get(planned.key, "")
-            status = "failed" if reason else "not measured yet"
-            counts[Absent(asked.subject, asked.task, asked.batch_size, asked.images, status, reason)] += 1
+            if planned.key not in self.store and f"{asked.subject} {asked.task}" not in not_applicable:
+                reason = self.manifest.failed.get(planned.key, "")
+                why = f"failed: {reason}" if reason else "not measured yet"
+                counts[words.describe_measurement(asked), why] += 1
         return counts
 
     @property
     def failed(self) -> dict[str, str]:
         """Why measurements failed, by what they are of."""
-        reasons = self.manifest.failed
-        failed = [planned for planned in self.manifest.plan if planned.key in reasons and planned.key not in self.store]
-        return {words.describe_measurement(planned.asked): reasons[planned.key] for planned in failed}
+        return {what: why.removeprefix("failed: ") for what, why in self.absent if why.startswith("failed: ")}
 
     @cached_property
     def _rows(self) -> pandas.DataFrame:
         import pandas
 
-        frame = pandas.DataFrame([summarise(measured, self.manifest.accuracy) for measured in self.measurements])
+        frame = pandas.DataFrame([summarise(measured) for measured in self.measurements])
         frame["order"] = frame.task.map(TASKS.index)
         ordered = frame.sort_values(["order", "images", "batch_size", "subject", "repetition"], ignore_index=True)
         return ordered.drop(columns="order")
@@ -143,11 +118,10 @@ class Benchmark:
         -------
         pandas.DataFrame
             task, subject, images, batch_size, repetition; call_seconds (the median after warm-up), p90, p95, p99,
-            throughput; epoch_seconds, first_epoch_seconds, seconds_to_accuracy, loss, training_accuracy,
-            validation_accuracy; ready_seconds, first_seconds, calls, warm_up (calls), drift, drifts, seconds,
-            cpu_seconds, peak_memory; processors, gpu and gpu_power from when it was ready; gpu_memory, others (what
-            other programs used of its processors), busy, threads, device, version, bytes, began. NaN where there is
-            none.
+            throughput; epoch_seconds, first_epoch_seconds, loss, training_accuracy, validation_accuracy;
+            ready_seconds, first_seconds, calls, warm_up (calls), drift, drifts, seconds, cpu_seconds, peak_memory;
+            processors, gpu, gpu_memory and gpu_power from when it was ready; others (what other programs used of its
+            processors), busy, threads, device, version, began. NaN where there is none.
         """
         return self._rows.copy()
 
@@ -162,10 +136,9 @@ class Benchmark:
         pandas.DataFrame
             task, subject, images (0), batch_size, n (processes), busy (share of processes during which other programs
             were busy); epoch_seconds (of the epochs after the first), first_epoch_seconds, call_seconds (a step, after
-            warm-up), seconds_to_accuracy (NaN if not reached by half of them) with reached (by how many), loss,
-            training_accuracy and validation_accuracy (of the last epoch); ready_seconds, cpu_seconds (of the whole
-            process), processors (used on average), peak_memory, gpu (used on average), gpu_memory (the most), gpu_power
-            (on average, W), bytes (of the weights in memory).
+            warm-up), loss, training_accuracy and validation_accuracy (of the last epoch); ready_seconds, cpu_seconds
+            (of the whole process), processors (used on average), peak_memory, gpu (used on average), gpu_memory (the
+            most), gpu_power (on average, W).
         """
         return self._summarise(["train"], [*OF_TRAINING, *OF_ONE_TRAINING, *OF_ALL])
 
@@ -269,11 +242,11 @@ class Benchmark:
             "measured": len(self.measurements),
             "planned": len(self.manifest.plan),
             "busy": int(self._rows.busy.sum()),
-            "absent": [absent._asdict() | {"processes": count} for absent, count in self.absent.items()],
+            "absent": [{"what": what, "why": why, "processes": n} for (what, why), n in self.absent.items()],
             "training": _to_records(self.summary_of_training()),
             "prediction": _to_records(self.summary_of_prediction()),
             "tests": _to_records(self._tests),
-            "answer": words.answer(self),
+            "answer": words.list_answers(self),
             "out": str(self.store.directory),
         }
 
@@ -287,7 +260,7 @@ class Benchmark:
         color : bool, default False
             Write escape sequences for a terminal's colours.
         """
-        return text.summarise(self, width, color)
+        return text.write(self, False, width, color)
 
     def to_text(self, *, width: int | None = None, color: bool = False) -> str:
         """Return all tables and notes, as ``--full`` prints them.
@@ -299,7 +272,7 @@ class Benchmark:
         color : bool, default False
             Write escape sequences for a terminal's colours.
         """
-        return text.to_text(self, width, color)
+        return text.write(self, True, width, color)
 
     def __repr__(self) -> str:
         return self.summary()
@@ -317,9 +290,8 @@ class Benchmark:
         for setting_and_subject, frame in chosen.groupby([*SETTING, "subject"], sort=False):
             row = dict(zip([*SETTING, "subject"], setting_and_subject, strict=True))
             row |= {"n": len(frame), "busy": frame.busy.mean()}
-            row["reached"] = int(frame.seconds_to_accuracy.notna().sum())
             for name in figures:
-                median = _locate(name, frame[name].to_numpy(np.float64))
+                median = median_interval(frame[name].dropna().to_numpy(np.float64))
                 row |= {name: median.estimate, f"{name}_low": median.low, f"{name}_high": median.high}
             summaries.append(row)
         return pandas.DataFrame(summaries) if summaries else pandas.DataFrame(columns=["task", *figures])
@@ -361,17 +333,6 @@ def _load(store: BenchmarkStore, planned: Planned) -> Measurement:
             "command to measure it again."
         )
     return measurement
-
-
-def _locate(name: str, values: NDArray[np.float64]) -> Located:
-    """Return the median of what is known, NaN where nothing is; an accuracy that was not reached takes forever."""
-    missing = np.isnan(values)
-    if missing.all():
-        return Located(math.nan, math.nan, math.nan, math.nan)
-    if name != "seconds_to_accuracy":
-        return median_interval(values[~missing])
-    median = median_interval(np.where(missing, math.inf, values))
-    return median._replace(estimate=median.estimate if median.estimate < math.inf else math.nan)
 
 
 def _to_records(frame: pandas.DataFrame) -> list[dict[str, Any]]:

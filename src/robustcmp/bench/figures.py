@@ -23,7 +23,7 @@ BURSTS_SINCE = 2  # the semantics of measurements that are judged by bursts, too
 WHOLE = 1.0  # the share of a whole epoch
 
 
-class Steadiness(NamedTuple):
+class _Steadiness(NamedTuple):
     """Whether a process became faster or slower while it was measured.
 
     Attributes
@@ -42,7 +42,7 @@ class Steadiness(NamedTuple):
     drifts: bool
 
 
-def find_warm_up(calls: NDArray[np.float64]) -> Steadiness:
+def find_warm_up(calls: NDArray[np.float64]) -> _Steadiness:
     """Look for warm-up and drift in the times of calls, shape (calls,), in their order.
 
     What lies before Pettitt's change point is warm-up, if the point is in the first half, its p is below 0.01, and the
@@ -64,10 +64,10 @@ def find_warm_up(calls: NDArray[np.float64]) -> Steadiness:
         warm_up = change.before if abs(before - after) > MATTERS * after else 0
     rest = calls[warm_up:]
     if len(rest) < FEWEST_CALLS or not (middle := float(np.median(rest))):
-        return Steadiness(warm_up, math.nan, False)
+        return _Steadiness(warm_up, math.nan, False)
     later = trend(rest)
     drift = later.change * (len(calls) - 1) / (len(rest) - 1) / middle
-    return Steadiness(warm_up, drift, later.p < LIKELY and abs(drift) > MATTERS)
+    return _Steadiness(warm_up, drift, later.p < LIKELY and abs(drift) > MATTERS)
 
 
 def drop_warm_up(measurement: Measurement) -> NDArray[np.float64]:
@@ -76,11 +76,8 @@ def drop_warm_up(measurement: Measurement) -> NDArray[np.float64]:
     return calls[find_warm_up(calls).warm_up :]
 
 
-def summarise(measurement: Measurement, accuracy: float | None) -> dict[str, Any]:
-    """Return what a process measured as one row, see `Benchmark.to_dataframe`; what it does not have is NaN.
-
-    `accuracy` is the validation accuracy to which seconds are counted.
-    """
+def summarise(measurement: Measurement) -> dict[str, Any]:
+    """Return what a process measured as one row, see `Benchmark.to_dataframe`; what it does not have is NaN."""
     asked = measurement.asked
     resources = measurement.resources
     calls = np.array(measurement.calls, np.float64)
@@ -88,7 +85,7 @@ def summarise(measurement: Measurement, accuracy: float | None) -> dict[str, Any
     others = np.array(resources.series.get("others", []), np.float64)
     is_busy = len(others) > 0 and others.mean() > BUSY
     if measurement.semantics >= BURSTS_SINCE:
-        is_busy = is_busy or find_burst(others, resources.seconds) > BURST
+        is_busy = is_busy or _find_burst(others, resources.seconds) > BURST
     return {
         "task": asked.task,
         "subject": asked.subject,
@@ -96,7 +93,7 @@ def summarise(measurement: Measurement, accuracy: float | None) -> dict[str, Any
         "batch_size": asked.batch_size,
         "repetition": asked.repetition,
         **_summarise_calls(calls[steady.warm_up :], asked.batch_size),
-        **_summarise_epochs(measurement.epochs, accuracy),
+        **_summarise_epochs(measurement.epochs),
         "ready_seconds": measurement.ready_seconds,
         "first_seconds": measurement.first_seconds,
         "calls": len(calls),
@@ -115,7 +112,6 @@ def summarise(measurement: Measurement, accuracy: float | None) -> dict[str, Any
         "threads": measurement.threads,
         "device": measurement.device,
         "version": measurement.version,
-        "bytes": _to_number(measurement.bytes),
         "began": measurement.began,
     }
 
@@ -130,23 +126,17 @@ def _summarise_calls(calls: NDArray[np.float64], batch_size: int) -> dict[str, f
     return figures
 
 
-def _summarise_epochs(epochs: Sequence[Epoch], accuracy: float | None) -> dict[str, float]:
+def _summarise_epochs(epochs: Sequence[Epoch]) -> dict[str, float]:
     """Return the figures of a training; an epoch of which there was a share counts as if it had gone on."""
-    names = ["epoch_seconds", "first_epoch_seconds", "seconds_to_accuracy", "loss"]
-    figures = dict.fromkeys([*names, "training_accuracy", "validation_accuracy"], math.nan)
+    names = ["epoch_seconds", "first_epoch_seconds", "loss", "training_accuracy", "validation_accuracy"]
+    figures = dict.fromkeys(names, math.nan)
     if not epochs:
         return figures
     if later := [epoch.seconds / epoch.share for epoch in epochs[1:] if epoch.share]:
         figures["epoch_seconds"] = float(np.median(later))
     if epochs[0].share == WHOLE:
         figures["first_epoch_seconds"] = epochs[0].seconds
-    seconds = 0.0
-    for epoch in epochs:
-        seconds += epoch.seconds
-        if accuracy is not None and epoch.validation_accuracy >= accuracy:
-            figures["seconds_to_accuracy"] = seconds
-            break
-    figures["loss"] = _to_number(epochs[-1].loss)
+    figures["loss"] = math.nan if epochs[-1].loss is None else epochs[-1].loss
     figures["training_accuracy"] = epochs[-1].training_accuracy
     figures["validation_accuracy"] = epochs[-1].validation_accuracy
     return figures
@@ -159,7 +149,7 @@ def _select_ready(measurement: Measurement, name: str) -> list[float]:
     return [value for second, value in moments if second > measurement.ready_seconds and value is not None]
 
 
-def find_burst(rates: NDArray[np.float64], seconds: Sequence[float]) -> float:
+def _find_burst(rates: NDArray[np.float64], seconds: Sequence[float]) -> float:
     """Return the largest mean of rates at some moments over two seconds, over all if there are fewer; 0 of none."""
     moments = np.array([0.0, *seconds])
     if not len(rates):
@@ -169,10 +159,6 @@ def find_burst(rates: NDArray[np.float64], seconds: Sequence[float]) -> float:
     starts = np.flatnonzero(ends < len(moments)) if moments[-1] > BURST_SECONDS else np.array([0])
     ends = np.minimum(ends[starts], len(moments) - 1)
     return float(((used[ends] - used[starts]) / (moments[ends] - moments[starts])).max())
-
-
-def _to_number(value: float | None) -> float:
-    return math.nan if value is None else float(value)
 
 
 def _mean(values: Iterable[float]) -> float:

@@ -8,13 +8,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice
 
-import foolbox as fb
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from ..data import load_dataset
-from ..data.dataset import Dataset, stratified_split
+from ..data.dataset import Dataset, hold_out
 from ..frameworks import Device, get_framework
 from ..models.classifier import Classifier
 from ..models.model import wrap
@@ -41,14 +40,13 @@ class NotApplicable(Exception):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What a process measured of itself, as in `robustcmp.bench.measurement.Measurement`; `ControlJob` has logits."""
+    """What a process measured of itself, as in `robustcmp.bench.measurement.Measurement`, or logits."""
 
     first: float = 0.0
     calls: list[float] = []
     version: str = ""
     device: str = "cpu"
     epochs: list[Epoch] = []
-    bytes: int | None = None
     logits: list[list[float]] = []
 
 
@@ -77,7 +75,7 @@ class TrainingJob(msgspec.Struct, frozen=True):
         recipe = self.load_settings()
         data = load_for(self.model, self.dataset, "train", self.data_dir, self.recipe)
         check_fit(architecture, data)
-        rest, held_out = stratified_split(data.labels, VALIDATION_FRACTION)
+        rest, held_out = hold_out(data.labels, VALIDATION_FRACTION)
         native = framework.build(architecture, self.seed, self.device)
         model = wrap(native, framework=framework.name, device=self.device)
         fitting = Fitting(framework, native, architecture, recipe)
@@ -103,12 +101,10 @@ class TrainingJob(msgspec.Struct, frozen=True):
             loss = float(np.average(losses, weights=images))
             accuracies = [accuracy(model, part) for part in parts]
             epochs.append(Epoch(steps / whole, seconds, loss if math.isfinite(loss) else None, *accuracies))
-        weights = framework.get_weights(native, architecture)
         return Outcome(
             first=calls[0],
             calls=calls[1:],
             epochs=epochs,
-            bytes=sum(array.nbytes for array in weights.values()),
             version=framework.version(),
             device="cuda" if Classifier(model).on_gpu else "cpu",
         )
@@ -119,11 +115,14 @@ def _select(data: Dataset, which: NDArray[np.int64]) -> Dataset:
 
 
 class PredictionJob(msgspec.Struct, frozen=True):
-    """Predictions that are measured, of test images: again from the first one where there are too few."""
+    """Predictions of test images that are measured, or without a task the logits alone: for the same-weights control.
+
+    Where there are too few images, they are asked about again from the first one.
+    """
 
     origin: AnyOrigin
     dataset: str
-    task: Task
+    task: Task | None
     images: int
     batch_size: int
     device: Device = "auto"
@@ -133,11 +132,13 @@ class PredictionJob(msgspec.Struct, frozen=True):
         """Ask, and return what was measured; `ready` is called before the network is compiled."""
         model = self.origin.load(self.device)
         data = load_dataset(self.dataset, "test", data_dir=self.data_dir)
-        batches = self.images // self.batch_size
         some = np.resize(data.images, (self.images, *data.images.shape[1:]))
         classifier = Classifier(in_unit_bounds(model), self.batch_size)
+        if self.task is None:
+            return Outcome(logits=classifier.compile(some).logits(some).tolist())
         if self.task == "forward-backward" and (reason := classifier.no_gradient):
             raise NotApplicable(reason)
+        batches = self.images // self.batch_size
         ready()
         began = time.perf_counter()
         classifier = classifier.compile(some[: self.batch_size])
@@ -156,25 +157,7 @@ class PredictionJob(msgspec.Struct, frozen=True):
             calls=calls,
             version=classifier.framework.version(),
             device="cuda" if classifier.on_gpu else "cpu",
-            bytes=_count_bytes(model, classifier),
         )
-
-
-class ControlJob(msgspec.Struct, frozen=True):
-    """What a network answers to the first test images: for the same-weights control, before anything is measured."""
-
-    origin: AnyOrigin
-    dataset: str
-    images: int
-    device: Device = "auto"
-    data_dir: str | None = None
-
-    def do(self, ready: Callable[[], None]) -> Outcome:
-        """Ask, and return the logits."""
-        images = load_dataset(self.dataset, "test", data_dir=self.data_dir).images[: self.images]
-        classifier = Classifier(in_unit_bounds(self.origin.load(self.device))).compile(images)
-        ready()
-        return Outcome(logits=classifier.logits(images).tolist(), version=classifier.framework.version())
 
 
 def _call(classifier: Classifier, task: Task) -> Callable[[NDArray[np.float32]], NDArray[np.float32]]:
@@ -189,12 +172,3 @@ def _call(classifier: Classifier, task: Task) -> Callable[[NDArray[np.float32]],
         return classifier.vjp(images, v)
 
     return backward
-
-
-def _count_bytes(model: fb.models.base.Model, classifier: Classifier) -> int | None:
-    """Return the size of a deployed network's file, or of a network's parameters."""
-    deployment = getattr(model, "info", {}).get("deployment", {})
-    if "bytes" in deployment:
-        return int(deployment["bytes"])
-    parameters = classifier.parameters()
-    return None if parameters is None else sum(array.nbytes for array in parameters)

@@ -34,7 +34,7 @@ from ..sources.recipes import FALLBACK_DATASET, default_dataset, load_for, short
 from ..sources.training import check_batches
 from ..threads import cores, processors
 from .benchmark import Benchmark, open_benchmark
-from .jobs import ControlJob, NotApplicable, PredictionJob, TrainingJob
+from .jobs import NotApplicable, PredictionJob, TrainingJob
 from .machine import check_gpu, check_psutil
 from .measurement import SEMANTICS, Asked, Measurement, Task
 from .process import Done, Failure, Job, run
@@ -64,7 +64,6 @@ def benchmark(
     batch_sizes: Sequence[int] | None = None,
     images: Sequence[int] = (1000,),
     epochs: float | None = None,
-    accuracy: float | None = None,
     repetitions: int = REPETITIONS,
     threads: int | None = None,
     device: Device = "auto",
@@ -105,8 +104,6 @@ def benchmark(
     epochs : float, optional
         For trainings; 0.1 is the first tenth of the steps of an epoch (default: 2, or 0.05 for a network without a
         recipe for the digits).
-    accuracy : float, optional
-        For trainings: the validation accuracy to which seconds are counted, 0 to 1.
     repetitions : int, default 5
         Of each measurement. With five, no paired test reaches p < 0.05; ten or more can.
     threads : int, optional
@@ -163,9 +160,7 @@ def benchmark(
     if what == "train":
         if deployments or models:
             raise UsageError("deployments and models are for predictions: nothing of them is trained")
-        if accuracy is not None and not 0 < accuracy <= 1:
-            raise UsageError(f"accuracy should be above 0 and at most 1, received {accuracy}", parameters=["accuracy"])
-        epochs = choose_epochs(model, recipe) if epochs is None else check_size("epochs", epochs, limits.EPOCHS)
+        epochs = _choose_epochs(model, recipe) if epochs is None else check_size("epochs", epochs, limits.EPOCHS)
         series = question.list_trainings(frameworks, [*dict.fromkeys(sizes)], epochs)
     else:
         counts = [check_count("images", count, limits.IMAGES) for count in images]
@@ -187,7 +182,6 @@ def benchmark(
         failed={},
         control={},
         environment=made_with() | {"processor": processor(), "threads": threads},
-        accuracy=accuracy,
         not_applicable=question.not_applicable,
     )
     with store.writing():
@@ -206,14 +200,8 @@ def choose_dataset(what: str, model: str, recipe: str = "default") -> str:
     return short_dataset(model, recipe) if what == "train" else default_dataset(model, recipe)
 
 
-def choose_epochs(model: str, recipe: str = "default") -> float:
-    """Return the epochs of a training for which none were asked: a share of one where a network has no short dataset.
-
-    Examples
-    --------
-    >>> choose_epochs("lenet5"), choose_epochs("resnet20")
-    (2.0, 0.05)
-    """
+def _choose_epochs(model: str, recipe: str) -> float:
+    """Return the epochs of a training by default: a share of one where a network has no short dataset."""
     return EPOCHS_OF_DIGITS if short_dataset(model, recipe) == FALLBACK_DATASET else SHARE
 
 
@@ -326,7 +314,7 @@ class _Question:
             name: origin for name, origin in self.origins.items() if isinstance(origin, FromZoo | FromDeployment)
         }
         for name, origin in carried.items() if len(carried) > 1 else ():
-            job = ControlJob(origin, self.dataset, CONTROL_IMAGES, self.device, self.data_dir)
+            job = PredictionJob(origin, self.dataset, None, CONTROL_IMAGES, CONTROL_IMAGES, self.device, self.data_dir)
             try:
                 answers[name] = np.array(run(job, threads).outcome.logits)
             except Failure as failure:
@@ -452,7 +440,6 @@ def _record(planned: Planned, done: Done, threads: int) -> Measurement:
         device=outcome.device,
         resources=done.resources,
         epochs=outcome.epochs,
-        bytes=outcome.bytes,
         version=outcome.version,
         semantics=SEMANTICS,
     )

@@ -122,8 +122,6 @@ class Measurement(msgspec.Struct, frozen=True):
         What it used.
     epochs : list of Epoch
         Of a training.
-    bytes : int, optional
-        The size of its weights in memory, or that of a deployed network's file.
     version : str
         Of the framework or the runtime.
     semantics : int
@@ -142,6 +140,5 @@ class Measurement(msgspec.Struct, frozen=True):
     device: str
     resources: Resources
     epochs: Epochs = []
-    bytes: Whole | None = None
     version: str = ""
     semantics: Positive = 1

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
 from ..report.format import significant
-from ..report.layout import Table, names
 from ..report.page import Block, Pictures, Section, render, render_page
 from ..report.words import NO_PICTURES
-from . import tables, words
+from . import words
 from .plots import latency, trainings
+from .tables import make_tables
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,19 +21,20 @@ if TYPE_CHECKING:
 
 def to_html(benchmark: Benchmark) -> str:
     """Return a page about a benchmark. Without Matplotlib it has the tables and no pictures."""
-    setup = words.describe_setup(benchmark)
-    return render_page(SECTIONS, [benchmark], [words.title(benchmark)], [setup], [""])
+    title, setup = words.describe(benchmark)
+    return render_page(SECTIONS, benchmark, title, setup)
 
 
 def to_notebook(benchmark: Benchmark) -> str:
     """Return the answers and the times of a benchmark as HTML that stands in a notebook."""
+    title, setup = words.describe(benchmark)
     return render(
         "notebook.html",
-        title=words.title(benchmark),
-        setting=words.describe_setup(benchmark),
+        title=title,
+        setting=setup,
         answer=words.answer_in_one_sentence(benchmark),
         verdicts=words.give_verdicts(benchmark),
-        table=tables.list_times(benchmark)[0],
+        table=make_tables(benchmark)["times"],
     )
 
 
@@ -45,22 +46,25 @@ def _show_answer(benchmark: Benchmark, pictures: Pictures | None) -> list[Block]
     return blocks if pictures else [*blocks, Block("text", NO_PICTURES)]
 
 
-def _show_times(benchmark: Benchmark, _: Pictures | None) -> list[Block]:
-    return [Block("table", table) for table in tables.list_times(benchmark)]
+def _show_table(name: str) -> Callable[[Benchmark, Pictures | None], list[Block]]:
+    """Return what shows a table of `make_tables`, nothing where it is not there."""
 
+    def show(benchmark: Benchmark, _: Pictures | None) -> list[Block]:
+        table = make_tables(benchmark).get(name)
+        return [Block("table", table)] if table else []
 
-def _show_pairs(benchmark: Benchmark, _: Pictures | None) -> list[Block]:
-    return [Block("table", tables.tabulate_pairs(benchmark))] if len(benchmark.tests()) else []
+    return show
 
 
 def _show_learning(benchmark: Benchmark, pictures: Pictures | None) -> list[Block]:
     if "train" not in benchmark.tasks:
         return []
-    table = tables.tabulate_learning(benchmark)
+    table = make_tables(benchmark)["learning"]
     description = "; ".join(f"{row[1]}, batch {row[2]}: {row[5]}" for row in table.written)
+    against_time = partial(trainings.draw, benchmark, against="seconds")
     drawn = [
         *_draw(pictures, "validation accuracy by epoch", description, partial(trainings.draw, benchmark)),
-        *_draw(pictures, "validation accuracy by time", description, partial(trainings.draw_times, benchmark)),
+        *_draw(pictures, "validation accuracy by time", description, against_time),
     ]
     return [*drawn, Block("table", table)]
 
@@ -78,13 +82,8 @@ def _show_latency(benchmark: Benchmark, pictures: Pictures | None) -> list[Block
     return blocks
 
 
-def _show_resources(benchmark: Benchmark, _: Pictures | None) -> list[Block]:
-    return [Block("table", tables.tabulate_resources(benchmark))]
-
-
 def _show_notes(benchmark: Benchmark, _: Pictures | None) -> list[Block]:
-    notes = [Block("list", words.list_notes(benchmark))]
-    return [Block("table", tables.tabulate_absent(benchmark)), *notes] if benchmark.absent else notes
+    return [Block("list", words.list_notes(benchmark))]
 
 
 def _show_settings(benchmark: Benchmark, _: Pictures | None) -> list[Block]:
@@ -93,14 +92,16 @@ def _show_settings(benchmark: Benchmark, _: Pictures | None) -> list[Block]:
     frame = benchmark.to_dataframe()
     facts = {name: about.get(name) for name in ("model", "dataset", "recipe", "training_seed", "weights_of", "epochs")}
     facts |= {name: environment.get(name) for name in ("system", "machine", "processor", "cpus", "threads")}
-    facts |= {"devices": _join(frame.device), "repetitions": benchmark.repetitions, "began": frame.began.min()}
+    facts |= {
+        "devices": ", ".join(sorted({*frame.device})),
+        "repetitions": benchmark.repetitions,
+        "began": frame.began.min(),
+    }
     shown = {name.replace("_", " "): str(value) for name, value in facts.items() if value is not None}
-    versions = frame[["subject", "version"]].drop_duplicates().to_numpy().tolist()
-    packages = environment.get("versions", {})
-    versions += [[name, version] for name, version in packages.items() if version]
-    table = Table("Versions", names("package", "version"), versions)
+    versions = environment.get("versions", {}) | dict(zip(frame.subject, frame.version, strict=True))
+    shown["versions"] = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
     command = [Block("code", str(about["command"]))] if about.get("command") else []
-    return [*command, Block("facts", shown), Block("folded", [table])]
+    return [*command, Block("facts", shown)]
 
 
 def _draw(pictures: Pictures | None, title: str, description: str, draw: Callable[..., object]) -> list[Block]:
@@ -114,10 +115,6 @@ def _draw(pictures: Pictures | None, title: str, description: str, draw: Callabl
     return [Block("pictures", [pictures.draw(draw_into, title, description)])]
 
 
-def _join(values: Iterable[object]) -> str:
-    return ", ".join(sorted({str(value) for value in values}))
-
-
 SECTIONS = (
     Section("answer", "The answer", "", _show_answer),
     Section(
@@ -125,14 +122,14 @@ SECTIONS = (
         "Times",
         "What a process takes: each figure is the median over processes of that process's own median. Intervals are "
         "between order statistics and need six processes.",
-        _show_times,
+        _show_table("times"),
     ),
     Section(
         "pairs",
         "Pairs",
         "The ratio of two subjects' times, with its interval and test. The process is the unit, and processes of one "
         "repetition are a pair.",
-        _show_pairs,
+        _show_table("pairs"),
     ),
     Section(
         "learning",
@@ -148,7 +145,8 @@ SECTIONS = (
         "further to the left are faster, and steep ones steadier.",
         _show_latency,
     ),
-    Section("resources", "Resources", "What processes use, looked at ten times a second.", _show_resources),
-    Section("notes", "Notes", "What the figures depend on, and what is missing.", _show_notes),
+    Section("resources", "Resources", "What processes use, looked at ten times a second.", _show_table("resources")),
+    Section("missing", "What is missing", "What was not measured, and why.", _show_table("absent")),
+    Section("notes", "Notes", "What the figures depend on.", _show_notes),
     Section("settings", "Settings", "", _show_settings),
 )

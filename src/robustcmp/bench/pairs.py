@@ -78,7 +78,7 @@ class Finding(NamedTuple):
 
 def compare_with_fastest(rows: pandas.DataFrame, tests: pandas.DataFrame, setting: Setting) -> Finding:
     """Return what the rows of processes and their tests show in a setting."""
-    times = {subject: values for subject, values in get_times(rows, setting).items() if len(values)}
+    times = {subject: values for subject, values in _get_times(rows, setting).items() if len(values)}
     medians = {subject: median_interval(np.asarray(values, np.float64)) for subject, values in times.items()}
     ordered = dict(sorted(medians.items(), key=lambda item: item[1].estimate))
     fastest = next(iter(ordered), "")
@@ -106,7 +106,7 @@ def get_measure(rows: pandas.DataFrame, task: str) -> str:
     return "epoch" if len(trainings) and trainings.epoch_seconds.notna().all() else "step"
 
 
-def get_times(rows: pandas.DataFrame, setting: Setting, column: str | None = None) -> dict[str, pandas.Series[float]]:
+def _get_times(rows: pandas.DataFrame, setting: Setting, column: str | None = None) -> dict[str, pandas.Series[float]]:
     """Return the time of each process, by its repetition, of each subject in a setting; or another of its figures.
 
     The time is the median of seconds an epoch without the first, or of the calls or steps after warm-up.
@@ -130,7 +130,7 @@ def compare(rows: pandas.DataFrame, column: str | None = None) -> pandas.DataFra
     for task, images, size in rows[SETTING].drop_duplicates().itertuples(index=False):
         setting = Setting(str(task), int(images), int(size))
         about = setting._asdict() | {"measure": column or get_measure(rows, setting.task)}
-        times = get_times(rows, setting, column)
+        times = _get_times(rows, setting, column)
         for a, b in combinations(times, 2):
             both = times[a].index.intersection(times[b].index).sort_values()
             test = _compare_pair(_log(times[a].loc[both]) - _log(times[b].loc[both]))

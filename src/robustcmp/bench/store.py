@@ -53,8 +53,6 @@ class Manifest(msgspec.Struct):
         much it does.
     environment : dict
         Versions and hardware.
-    accuracy : float, optional
-        The validation accuracy to which times are counted.
     not_applicable : dict of str to str
         Why a subject does not do a task, by ``"SUBJECT TASK"``.
     """
@@ -66,7 +64,6 @@ class Manifest(msgspec.Struct):
     failed: dict[str, str]
     control: dict[str, str]
     environment: dict[str, Any]
-    accuracy: float | None = None
     not_applicable: dict[str, str] = {}
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..analysis.significance import ALPHA
 from ..report.format import interval, number, p_value, percent, percent_2, ratio, seconds, significant, size
-from ..report.layout import Column, Table
+from ..report.layout import Column, Table, names
 from .pairs import get_measure
 from .words import TASKS, UNITS
 
@@ -29,29 +29,24 @@ USED = {
     "gpu": Column("GPU used", percent),
     "gpu_memory": Column("GPU memory", size),
     "gpu_power": Column("GPU, W", significant),
-    "bytes": Column("size", size),
     "busy": Column("busy", percent),
 }
 
 
-def list_tables(benchmark: Benchmark) -> list[Table]:
-    """Return the tables of a benchmark: times, what is learned and used, pairs, and what is not there."""
-    tables = list_times(benchmark)
+def make_tables(benchmark: Benchmark) -> dict[str, Table]:
+    """Return the tables of a benchmark by name: times, what is learned and used, pairs, and what is not there."""
     if "train" in benchmark.tasks:
-        tables.append(tabulate_learning(benchmark))
-    tables.append(tabulate_resources(benchmark))
+        tables = {"times": _tabulate_training(benchmark), "learning": _tabulate_learning(benchmark)}
+    else:
+        tables = {"times": _tabulate_prediction(benchmark)}
+    tables["resources"] = _tabulate_resources(benchmark)
     if len(benchmark.tests()):
-        tables.append(tabulate_pairs(benchmark))
+        tables["pairs"] = _tabulate_pairs(benchmark)
     if benchmark.absent:
-        tables.append(tabulate_absent(benchmark))
+        rows = [[what, why, count] for (what, why), count in benchmark.absent.items()]
+        columns = [*names("what", "why"), Column("processes", str)]
+        tables["absent"] = Table("Not measured, and why", columns, rows)
     return tables
-
-
-def list_times(benchmark: Benchmark) -> list[Table]:
-    """Return the tables of the times of what was measured."""
-    if "train" in benchmark.tasks:
-        return [_tabulate_training(benchmark)]
-    return [_tabulate_prediction(benchmark)]
 
 
 def _tabulate_training(benchmark: Benchmark) -> Table:
@@ -62,12 +57,6 @@ def _tabulate_training(benchmark: Benchmark) -> Table:
     columns |= {f"{time}_interval": Column("95 %", interval(seconds))}
     columns |= {"first_epoch_seconds": Column("first epoch", seconds)}
     rows = _read(benchmark.summary_of_training())
-    accuracy = benchmark.manifest.accuracy
-    if accuracy is not None:
-        columns["seconds_to_accuracy"] = Column(f"to {percent(accuracy)}", seconds)
-        columns["reached_of"] = Column("reached", str)
-        for row in rows:
-            row["reached_of"] = f"{row['reached']} of {row['n']}"
     return _lay_out("Training: medians over processes, without the accuracies between epochs", columns, rows)
 
 
@@ -82,8 +71,7 @@ def _tabulate_prediction(benchmark: Benchmark) -> Table:
     return _lay_out("Prediction: medians over processes, of the calls after warm-up", columns, rows)
 
 
-def tabulate_learning(benchmark: Benchmark) -> Table:
-    """Return how well networks learn."""
+def _tabulate_learning(benchmark: Benchmark) -> Table:
     columns = WHO | {
         "loss": Column("last loss", number),
         "training_accuracy": Column("training accuracy", percent_2),
@@ -96,16 +84,14 @@ def tabulate_learning(benchmark: Benchmark) -> Table:
     )
 
 
-def tabulate_resources(benchmark: Benchmark) -> Table:
-    """Return what processes use."""
+def _tabulate_resources(benchmark: Benchmark) -> Table:
     rows = _read(benchmark.summary_of_training()) + _read(benchmark.summary_of_prediction())
     present = [name for name in USED if not all(math.isnan(row.get(name, math.nan)) for row in rows)]
     columns = WHO | {name: USED[name] for name in present}
     return _lay_out("Resources: medians over processes, and the share of them beside busy programs", columns, rows)
 
 
-def tabulate_pairs(benchmark: Benchmark) -> Table:
-    """Return every pair in every setting."""
+def _tabulate_pairs(benchmark: Benchmark) -> Table:
     columns = {"task": Column("task"), "batch": Column("batch"), "a": Column("subject"), "b": Column("versus")}
     columns |= {"n": Column("n", str), "ratio": Column("ratio", ratio)}
     columns |= {"interval": Column("95 %, not adjusted", interval(ratio)), "p": Column("p", p_value)}
@@ -114,17 +100,6 @@ def tabulate_pairs(benchmark: Benchmark) -> Table:
     for row in rows:
         row["verdict"] = _give_verdict(row)
     return _lay_out("Pairs: the first one's time over the other's, paired by repetition", columns, rows)
-
-
-def tabulate_absent(benchmark: Benchmark) -> Table:
-    """Return what is not there, and why."""
-    columns = {"task": Column("task"), "subject": Column("subject"), "batch": Column("batch", str)}
-    columns |= {"processes": Column("processes", str), "status": Column("status"), "reason": Column("reason")}
-    rows = []
-    for absent, count in benchmark.absent.items():
-        batch = "all" if absent.batch_size is None else absent.batch_size
-        rows.append(absent._asdict() | {"task": TASKS[absent.task], "batch": batch, "processes": count})
-    return _lay_out("Not measured, and why", columns, rows)
 
 
 def _read(frame: pandas.DataFrame) -> list[dict[str, Any]]:

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 TASKS = {"train": "training", "forward": "prediction", "forward-backward": "gradient"}
 UNITS = {"epoch": "an epoch", "step": "a step", "call": "a call"}
-FEWEST = 6  # values, of which the median has a 95 % interval
 METHODS = (
     "The unit of every figure and test is a process. Ratios are Hodges-Lehmann shifts of logarithms, paired by "
     "repetition; p is Wilcoxon's signed-rank test, adjusted by Holm for all pairs and settings of a task.",
@@ -27,22 +26,17 @@ METHODS = (
 )
 
 
-def title(benchmark: Benchmark) -> str:
-    """Return the heading of a benchmark."""
+def describe(benchmark: Benchmark) -> tuple[str, str]:
+    """Return the heading of a benchmark, and what was compared, how often, and on which machine."""
     about = benchmark.manifest.about
-    kind = "training" if "train" in benchmark.tasks else "prediction"
-    return f"{about.get('model') or 'the network'} on {about.get('dataset')}: {kind} measured"
-
-
-def describe_setup(benchmark: Benchmark) -> str:
-    """Say what was compared, how often, and on which machine."""
     environment = benchmark.manifest.environment
-    first = benchmark.measurements[0]
+    kind = "training" if "train" in benchmark.tasks else "prediction"
     processor = environment.get("processor") or environment.get("machine") or "an unknown processor"
-    return (
+    setup = (
         f"{', '.join(benchmark.subjects)}; {plural(benchmark.repetitions, 'repetition')}, each in a process of its "
-        f"own; {processor}, {plural(first.threads, 'thread')}"
+        f"own; {processor}, {plural(benchmark.measurements[0].threads, 'thread')}"
     )
+    return f"{about.get('model') or 'the network'} on {about.get('dataset')}: {kind} measured", setup
 
 
 def name_setting(setting: Setting) -> str:
@@ -53,16 +47,10 @@ def name_setting(setting: Setting) -> str:
 
 def describe_measurement(asked: Asked) -> str:
     """Say in a few words what a measurement is of."""
-    setting = Setting(asked.task, asked.images, asked.batch_size)
-    return f"{asked.subject}, {name_setting(setting)}, repetition {asked.repetition}"
+    return f"{asked.subject}, {name_setting(Setting(asked.task, asked.images, asked.batch_size))}"
 
 
 # answers
-
-
-def answer(benchmark: Benchmark) -> list[str]:
-    """Return what a benchmark found, one sentence a setting."""
-    return [f"{name_setting(finding.setting)}: {_answer(finding)}" for finding in benchmark.findings]
 
 
 def give_verdicts(benchmark: Benchmark) -> list[Statement]:
@@ -122,6 +110,11 @@ def _write_ratio(other: Comparison) -> str:
     return f"{other.subject} {ratio(other.ratio)} times as long{interval}"
 
 
+def list_answers(benchmark: Benchmark) -> list[str]:
+    """Return what a benchmark found, one sentence a setting."""
+    return [f"{verdict.attack}: {verdict.sentences[0]}" for verdict in give_verdicts(benchmark)]
+
+
 # notes
 
 
@@ -140,16 +133,10 @@ def list_notes(benchmark: Benchmark) -> list[str]:
 
 def _note_absent(benchmark: Benchmark) -> Iterator[str]:
     counts: dict[str, int] = {}
-    reasons: dict[str, list[str]] = {}
-    for absent, count in benchmark.absent.items():
-        if absent.status == "not applicable":
-            reasons.setdefault(f"{TASKS[absent.task]}: {absent.reason}", []).append(absent.subject)
-        else:
-            counts[absent.status] = counts.get(absent.status, 0) + count
-    for reason, subjects in reasons.items():
-        yield f"Not applicable: {', '.join(subjects)}, {reason}"
-    for status, count in counts.items():
-        yield f"{count} of {len(benchmark.manifest.plan)} measurements: {status}. Rerun the same command to make them."
+    for (_, why), count in benchmark.absent.items():
+        counts[why] = counts.get(why, 0) + count
+    for why, count in counts.items():
+        yield f"{plural(count, 'measurement')} {why}. Rerun the same command to make those that failed or are missing."
 
 
 def _note_devices(benchmark: Benchmark) -> Iterator[str]:
@@ -171,8 +158,8 @@ def _note_busy(benchmark: Benchmark) -> Iterator[str]:
             f"Busy: during {busy} of {len(frame)} measurements, other programs used more than {limit} "
             f"({subjects}). They are not left out; their times may be too long."
         )
-    if unknown := int(frame.others.isna().sum()):
-        yield f"What other programs used is not known for {unknown} of {len(frame)} measurements."
+    if frame.others.isna().any():
+        yield "What other programs used is not known."
 
 
 def _note_drift(benchmark: Benchmark) -> Iterator[str]:
@@ -182,8 +169,6 @@ def _note_drift(benchmark: Benchmark) -> Iterator[str]:
             f"Drift: in {drifting} of {len(frame)} processes, times rise or fall by more than 5 % after warm-up "
             "(Kendall, p < 0.01), so their medians depend on how long they were measured."
         )
-    if benchmark.repetitions < FEWEST:
-        yield f"No interval of a median has 95 % with fewer than {FEWEST} repetitions: those say 'no information'."
 
 
 def _note_trainings(benchmark: Benchmark) -> Iterator[str]:

@@ -12,15 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from ..errors import GroupError
-from ..report.format import percent
-from .command import Parser, run_command, say
+from .command import Parser, run_command
 from .screen import screen_width, show, use_color
 from .streams import drop_log_lines
 
 if TYPE_CHECKING:
     from ..bench.benchmark import Benchmark
 
-OF_COMMAND = ("html", "json", "full", "quiet")  # and not of robustcmp.benchmark
+OF_COMMAND = ("json", "full", "quiet")  # and not of robustcmp.benchmark
 
 
 def _parser() -> Parser:
@@ -75,7 +74,6 @@ def _parser() -> Parser:
     train.add_argument(
         "--epochs", type=float, metavar="N", help="0.1 is the first tenth of one (default: 2; 0.05 without digits)"
     )
-    train.add_argument("--accuracy", type=float, metavar="X", help="count the seconds to this validation accuracy")
     predict = parser.add_argument_group("prediction")
     predict.add_argument("--images", type=int, nargs="+", default=[1000], metavar="N", help="numbers of test images")
     predict.add_argument(
@@ -83,7 +81,6 @@ def _parser() -> Parser:
     )
     output = parser.add_argument_group("output")
     output.add_argument("--out", metavar="DIR", help="default: runs/bench-train-MODEL-DATASET, or bench-predict")
-    output.add_argument("--html", metavar="FILE", help="where to write the page (default: report.html in --out)")
     output.add_argument("--json", action="store_true", help="print one JSON object on standard output")
     output.add_argument("--full", action="store_true", help="print all tables")
     output.add_argument("--quiet", action="store_true", help="no progress")
@@ -98,16 +95,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 @drop_log_lines()
 def _bench(arguments: Sequence[str]) -> None:
     options = _parser().parse_args(arguments)
-    from ..bench.measure import benchmark, choose_dataset, choose_epochs
-    from ..files import check_writable
+    from ..bench.measure import benchmark, choose_dataset
 
-    if options.html:
-        check_writable(options.html)
     options.dataset = options.dataset or choose_dataset(options.what, options.model, options.recipe)
-    if options.what == "train" and options.epochs is None:
-        options.epochs = choose_epochs(options.model, options.recipe)
-        if options.epochs < 1 and not options.quiet:
-            say(f"Trains for {percent(options.epochs)} of an epoch; --epochs 1 measures a whole one.")
     options.out = options.out or f"runs/bench-{options.what}-{Path(options.model).stem}-{options.dataset}"
     keywords = {name: value for name, value in vars(options).items() if name not in OF_COMMAND}
     command = shlex.join(["python", "-m", "robustcmp.bench", *arguments])
@@ -143,7 +133,7 @@ def _show_progress(quiet: bool) -> Iterator[Callable[[int, int, str], None]]:
 
 
 def _print(options: Namespace, benchmark: Benchmark) -> None:
-    page = Path(options.html or Path(options.out) / "report.html")
+    page = Path(options.out) / "report.html"
     if options.json:
         print(json.dumps(benchmark.to_json()), flush=True)
         benchmark.to_html(page)

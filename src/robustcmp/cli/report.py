@@ -17,30 +17,23 @@ if TYPE_CHECKING:
     from ..bench.benchmark import Benchmark
     from ..evaluation import Evaluation
 
-FORMATS = ("html", "text", "csv", "parquet", "json", "latex", "bibtex")
+FORMATS = ("html", "text", "csv", "json", "latex", "bibtex")
+OF_BENCHMARKS = ("html", "text", "json")
 
 
 def _parser() -> Parser:
     parser = Parser(
         "robustcmp report",
-        "Write a finished run: one self-contained HTML page about it, or about two side by side; all its tables and "
-        "notes (text); rates or outcomes (csv, parquet); the summary as JSON; a table for a paper (latex); or what to "
-        "cite (bibtex). It is built from the stored run; no framework is needed.",
+        "Write a finished run: one self-contained HTML page; all its tables and notes (text); rates (csv); the summary "
+        "as JSON; a table for a paper (latex); or what to cite (bibtex). It is built from the stored run; no framework "
+        "is needed.",
         "  robustcmp report runs/lenet5-mnist-guo2019\n"
-        "  robustcmp report runs/lenet5-mnist-guo2019 runs/lenet1-mnist-guo2019 --out two.html\n"
-        "  robustcmp report runs/lenet5-mnist-guo2019 --format csv > rates.csv\n"
-        "  robustcmp report runs/lenet5-mnist-guo2019 --format parquet --per-image --out outcomes.parquet",
+        "  robustcmp report runs/lenet5-mnist-guo2019 --format csv > rates.csv",
     )
     parser.add_argument("run", metavar="RUN", help="the run's directory, for example runs/lenet5-mnist-guo2019")
-    parser.add_argument("beside", nargs="?", metavar="RUN", help="another run, shown side by side with the first")
     parser.add_argument("--format", choices=FORMATS, default="html", help=", ".join(FORMATS))
     parser.add_argument(
-        "--per-image", action="store_true", help="csv, parquet: one row per repeat and image, not per rate"
-    )
-    parser.add_argument(
-        "--out",
-        metavar="FILE",
-        help="the file to write (default: standard output; of a page RUN/report.html, for two runs RUN-and-RUN.html)",
+        "--out", metavar="FILE", help="the file to write (default: standard output; of a page RUN/report.html)"
     )
     return parser
 
@@ -52,69 +45,42 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _report(given: Sequence[str]) -> None:
     options = _parser().parse_args(given)
-    if options.per_image and options.format not in ("csv", "parquet"):
-        raise UsageError("--per-image requires --format csv or parquet")
-    if options.format == "parquet" and not options.out:
-        raise UsageError("Parquet is a binary format: name a file with --out")
-    if options.beside and options.format != "html":
-        raise UsageError(f"only a page shows two runs side by side: leave out --format {options.format}, or one run")
     from ..bench.benchmark import open_benchmark
     from ..bench.store import BenchmarkStore
     from ..evaluation import open_run
 
-    if BenchmarkStore(Path(options.run)).is_there and not options.beside:
-        _write_benchmark(open_benchmark(options.run), options)
-        return
-    ev = open_run(options.run)
-    if options.format == "html":
-        _write_page(ev, options)
-    elif options.format == "parquet":
-        from ..report.exports import write_parquet
-
-        write_parquet(ev.results, options.out, per_image=options.per_image)
+    source: Evaluation | Benchmark
+    if BenchmarkStore(Path(options.run)).is_there:
+        if options.format not in OF_BENCHMARKS:
+            raise UsageError(
+                f"{options.run} is a benchmark: expected --format html, text or json, received {options.format}"
+            )
+        source = open_benchmark(options.run)
     else:
-        _write_text(_format_run(ev, options), options.out)
+        source = open_run(options.run)
+    if options.format == "html":
+        page = Path(options.out or Path(options.run) / "report.html")
+        source.to_html(page)
+        say("the page:")
+        show(page)
+    else:
+        _write_text(_format(source, options), options.out)
 
 
-def _write_page(ev: Evaluation, options: Namespace) -> None:
-    from ..evaluation import open_run
-
-    page = Path(options.out or Path(options.run) / "report.html")
-    beside = [open_run(options.beside)] if options.beside else []
-    if beside and not options.out:
-        page = Path(f"{Path(options.run).resolve().name}-and-{Path(options.beside).resolve().name}.html")
-    ev.to_html(page, *beside)
-    say("the page:")
-    show(page)
-
-
-def _format_run(ev: Evaluation, options: Namespace) -> str:
+def _format(source: Evaluation | Benchmark, options: Namespace) -> str:
+    from ..evaluation import Evaluation
     from ..report.exports import to_bibtex, to_csv
     from ..report.text import to_text
 
-    if options.format == "text":
-        return to_text(ev.results, screen_width()) + "\n"
-    if options.format == "csv":
-        return to_csv(ev.results, per_image=options.per_image)
     if options.format == "json":
-        return json.dumps(ev.to_json()) + "\n"
-    return ev.to_latex() if options.format == "latex" else to_bibtex(ev.results)
-
-
-def _write_benchmark(benchmark: Benchmark, options: Namespace) -> None:
-    if options.format == "html":
-        page = Path(options.out or Path(options.run) / "report.html")
-        benchmark.to_html(page)
-        say("the page:")
-        show(page)
-    elif options.format == "text":
-        _write_text(benchmark.to_text(width=screen_width()) + "\n", options.out)
-    elif options.format == "json":
-        _write_text(json.dumps(benchmark.to_json()) + "\n", options.out)
-    else:
-        raise UsageError(
-            f"{options.run} is a benchmark: expected --format html, text or json, received {options.format}"
-        )
+        return json.dumps(source.to_json()) + "\n"
+    if not isinstance(source, Evaluation):
+        return source.to_text(width=screen_width()) + "\n"
+    if options.format == "text":
+        return to_text(source.results, screen_width()) + "\n"
+    if options.format == "csv":
+        return to_csv(source.results)
+    return source.to_latex() if options.format == "latex" else to_bibtex(source.results)
 
 
 def _write_text(text: str, path: str | None) -> None:

@@ -1,4 +1,4 @@
-"""ONNX files: the architectures as ONNX networks, and ONNX networks of our layers as weights.
+"""ONNX files: the architectures as ONNX networks, and files from elsewhere as bytes.
 
 Images are (N, C, H, W) in the files that are written here, as exporters of most frameworks have them, and the initial
 values have the canonical names of `robustcmp.networks.architecture`.
@@ -6,9 +6,6 @@ values have the canonical names of `robustcmp.networks.architecture`.
 
 from __future__ import annotations
 
-import math
-import re
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,10 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import limits
-from ..errors import DeploymentError, UsageError
+from ..errors import DeploymentError
 from ..networks.architecture import (
-    LAYER_NAME,
     Architecture,
     BatchNorm,
     Conv,
@@ -31,9 +26,8 @@ from ..networks.architecture import (
     MaxPool,
     Relu,
     Residual,
-    check_architecture,
 )
-from ..networks.weights import Weights, check_finite
+from ..networks.weights import Weights
 from ..untrusted import read_network
 
 OPSET, IR = 17, 8  # old enough for every runtime, new enough for all of our layers
@@ -44,24 +38,6 @@ MOST_BYTES = 2**31 - 1
 LOCATION = b"location"
 """What stands in every network that keeps values in other files."""
 ONE_FILE = "Or export one file, torch.onnx.export(..., external_data=False)."
-MOST_NODES = 10_000
-"""The operators of a network that is read: VGG-16 has 55."""
-SPATIAL = ({2, 3}, {-1, -2}, {2, -1}, {-2, 3})
-"""How the axes H and W of (N, C, H, W) are given."""
-MEANS = {"GlobalAveragePool", "ReduceMean"}
-RESHAPES = {"Flatten", "Reshape", "Squeeze"}
-LAYERS = {
-    "Conv": "conv",
-    "Gemm": "dense",
-    "MatMul": "dense",
-    "BatchNormalization": "norm",
-    "Relu": "relu",
-    "MaxPool": "pool",
-    **dict.fromkeys(sorted(MEANS), "pool"),
-    **dict.fromkeys(sorted(RESHAPES), "flatten"),
-    "Add": "block",
-}
-"""The operators that are layers, and how those are counted that have no name."""
 
 
 def onnx_package() -> Any:
@@ -114,7 +90,9 @@ class _Writer:
                 shape = {"kernel_shape": [layer.kernel] * 2, "strides": [layer.stride] * 2, "pads": [layer.padding] * 4}
                 return self._node("Conv", layer, [value, kernel, self._array(layer.name, "bias")], **shape)
             case Dense():
-                return self._node("Gemm", layer, [value, self._array(layer.name, "kernel"), self._bias(layer)])
+                return self._node(
+                    "Gemm", layer, [value, self._array(layer.name, "kernel"), self._array(layer.name, "bias")]
+                )
             case BatchNorm():
                 arrays = [self._array(layer.name, name) for name in ("gamma", "beta", "mean", "variance")]
                 return self._node("BatchNormalization", layer, [value, *arrays], epsilon=layer.epsilon)
@@ -130,9 +108,6 @@ class _Writer:
             case Residual():
                 sides = [self.layers(layer.layers, value), self.layers(layer.shortcut, value)]
                 return self._node("Add", layer, sides)
-
-    def _bias(self, layer: Dense) -> str:
-        return self._array(layer.name, "bias")
 
     def _array(self, layer: str, name: str, order: tuple[int, ...] | None = None) -> str:
         """Keep an array of weights in ONNX's order, and return its name."""
@@ -154,13 +129,6 @@ class _Writer:
 def _rows_by_channel(kernel: NDArray[Any], flattened: tuple[int, int, int]) -> NDArray[Any]:
     """Return a dense kernel whose rows are in the order (C, H, W) instead of (H, W, C)."""
     reordered: NDArray[Any] = kernel.reshape(*flattened, -1).transpose(2, 0, 1, 3).reshape(kernel.shape)
-    return reordered
-
-
-def _rows_by_place(kernel: NDArray[Any], flattened: tuple[int, int, int]) -> NDArray[Any]:
-    """The inverse of `_rows_by_channel`."""
-    height, width, channels = flattened
-    reordered: NDArray[Any] = kernel.reshape(channels, height, width, -1).transpose(1, 2, 0, 3).reshape(kernel.shape)
     return reordered
 
 
@@ -289,297 +257,3 @@ def _messages(message: Any) -> Iterator[Any]:
             for part in [value] if hasattr(value, "ListFields") else value:
                 yield part
                 yield from _messages(part)
-
-
-def read_onnx(path: Path) -> tuple[Architecture, Weights]:
-    """Return an ONNX network of our layers as a design and weights in the canonical layout.
-
-    It has to be a chain of `Conv`, `BatchNormalization`, `Relu`, `MaxPool`, `GlobalAveragePool` or `ReduceMean`,
-    `Flatten` or `Reshape`, and `Gemm` or `MatMul` with `Add`, with sums of two branches as in residual networks, for
-    images (N, C, H, W). Pads are the same on every side. A layer is called as its weights or its node, ``NAME/kernel``
-    or ``NAME.weight``, where that is a valid name which no other layer has. The others are counted: ``conv1``,
-    ``conv2``.
-
-    Raises
-    ------
-    DeploymentError
-        The file is broken, or has something else.
-    WeightsError
-        A weight is not finite.
-    """
-    model = parse_onnx(read_whole(path), path)
-    try:
-        reader = _Reader(model, path)
-        architecture = reader.architecture(model.graph.name if model.producer_name == PRODUCER else path.stem)
-        for name, shape in architecture.weight_shapes.items():
-            if reader.weights[name].shape != shape:
-                raise _unfit(path, f"its {name} should be {shape}, received {reader.weights[name].shape}")
-    except DeploymentError:
-        raise
-    except UsageError as error:
-        raise _unfit(path, str(error)) from None
-    except Exception as error:  # attributes and arrays may have any type and any size
-        raise _unfit(path, f"it is broken ({type(error).__name__}: {' '.join(str(error).split())[:200]})") from None
-    check_finite(reader.weights, str(path))
-    return architecture, {name: reader.weights[name] for name in architecture.weight_shapes}
-
-
-def _unfit(path: Path, why: str) -> DeploymentError:
-    return DeploymentError(
-        f"{path} cannot be rebuilt from robustcmp's layers: {why.rstrip('.')}. ONNX Runtime can run the file as it is: "
-        f"onnxruntime={path}"
-    )
-
-
-class _Reader:
-    """An ONNX graph as a chain of layers.
-
-    The nodes of a graph are ordered: what a node takes was made before it. So one walk from the first node to the last
-    finds where every value comes from.
-    """
-
-    def __init__(self, model: Any, path: Path):
-        onnx = onnx_package()
-        self._path = path
-        self._get = onnx.helper.get_attribute_value
-        graph = model.graph
-        self._arrays = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer}
-        for node in graph.node:
-            if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
-                self._arrays[node.output[0]] = onnx.numpy_helper.to_array(node.attribute[0].t)
-        nodes = [node for node in graph.node if node.op_type != "Constant"]
-        inputs = [value for value in graph.input if value.name not in self._arrays]
-        if len(inputs) != 1 or len(graph.output) != 1:
-            raise self._unfit(f"it has {len(inputs)} inputs and {len(graph.output)} outputs, expected one of each")
-        if len(nodes) > MOST_NODES:
-            raise self._unfit(f"it has {len(nodes):,} operators, expected at most {MOST_NODES:,}")
-        self._input, self._output = inputs[0].name, graph.output[0].name
-        sizes = [size.dim_value for size in inputs[0].type.tensor_type.shape.dim]
-        if len(sizes) != 4 or min(sizes[1:]) < 1:
-            shown = ", ".join(str(size or "?") for size in sizes)
-            raise self._unfit(f"its input has the shape ({shown}), expected (N, C, H, W)")
-        self._shape = (sizes[2], sizes[3], sizes[1])
-        self.weights: Weights = {}
-        self._made = {output: node for node in nodes for output in node.output}
-        self._place = {output: index for index, node in enumerate(nodes) for output in node.output}
-        self._before: dict[str, str] = {}
-        for node in nodes:
-            self._trace(node)
-        self._names = self._name_layers([node for node in nodes if node.op_type in LAYERS and not self._is_part(node)])
-        self._seen: set[str] = set()
-
-    def architecture(self, name: str) -> Architecture:
-        """Return the design; the weights are there afterwards."""
-        architecture = Architecture(name, self._shape, tuple(self._chain(self._output, self._input)))
-        check_architecture(architecture)
-        for dense, shape in architecture.flattened.items():
-            kernel = self.weights[f"{dense}/kernel"]
-            if len(kernel) == math.prod(shape):  # if not, the shapes are compared later
-                self.weights[f"{dense}/kernel"] = np.ascontiguousarray(_rows_by_place(kernel, shape))
-        return architecture
-
-    def _unfit(self, why: str) -> DeploymentError:
-        return _unfit(self._path, why)
-
-    # the way through the graph ---------------------------------------------------------------------------------------
-
-    def _inputs(self, node: Any) -> list[str]:
-        """Return what goes into a node and was computed."""
-        return [value for value in node.input if value and value not in self._arrays]
-
-    def _trace(self, node: Any) -> None:
-        """Note from which value the output of a node comes; of a sum, the one from which both terms come."""
-        fed = self._inputs(node)
-        if not fed:
-            return
-        before = fed[0]
-        if node.op_type == "Add":
-            before = self._fork(*fed) if len(fed) == 2 else self._before.get(fed[0], fed[0])
-        self._before[node.output[0]] = before
-
-    def _fork(self, left: str, right: str) -> str:
-        """Return the nearest value from which two values come."""
-        while left != right:
-            if self._place.get(left, -1) < self._place.get(right, -1):
-                left, right = right, left
-            left = self._step(left)
-        return left
-
-    def _step(self, value: str) -> str:
-        if value not in self._before:
-            raise self._unfit(f"{value!r} does not come from the images")
-        return self._before[value]
-
-    def _chain(self, value: str, until: str, depth: int = 0) -> list[Layer]:
-        """Return the layers from one value to another."""
-        if depth > limits.FILE_LEVELS:
-            raise self._unfit(f"its sums are nested more than {limits.FILE_LEVELS} deep")
-        layers: list[Layer] = []
-        while value != until:
-            before = self._step(value)
-            if value in self._seen:
-                raise self._unfit(f"what its {self._made[value].op_type} {value!r} returns is used twice")
-            self._seen.add(value)
-            if layer := self._layer(self._made[value], depth):
-                layers.append(layer)
-            value = before
-        return layers[::-1]
-
-    # names -----------------------------------------------------------------------------------------------------------
-
-    def _is_part(self, node: Any) -> bool:
-        """Say whether a node belongs to the layer before it: a bias, or what drops the sides of length 1 of a mean."""
-        if node.op_type == "Add":
-            return len(self._inputs(node)) < 2
-        maker = self._made.get(node.input[0])
-        return node.op_type in RESHAPES and maker is not None and maker.op_type in MEANS
-
-    def _name_layers(self, nodes: list[Any]) -> dict[str, str]:
-        """Return the names of the layers, by the outputs of their nodes."""
-        wanted = {node.output[0]: self._find_name(node) for node in nodes}
-        times = Counter(wanted.values())
-        unique = {name for name in times if name and times[name] == 1}
-        counts: Counter[str] = Counter()
-        names = {}
-        for node in nodes:
-            name, kind = wanted[node.output[0]], LAYERS[node.op_type]
-            counted = name not in unique
-            while counted:
-                counts[kind] += 1
-                name = f"{kind}{counts[kind]}"
-                counted = name in unique
-            names[node.output[0]] = name
-        return names
-
-    def _find_name(self, node: Any) -> str:
-        """Return what a file calls a layer, "" where that is no name for one."""
-        weights = [name for name in node.input if name in self._arrays]
-        name = weights[0] if weights and node.op_type not in RESHAPES | MEANS else node.name
-        match = re.fullmatch(rf"({LAYER_NAME})[/.]\w+", name)
-        return match[1] if match else ""
-
-    # layers ----------------------------------------------------------------------------------------------------------
-
-    def _layer(self, node: Any, depth: int) -> Layer | None:
-        """Return the layer of a node, None if it does nothing of its own."""
-        kind = node.op_type
-        if node.domain not in ("", "ai.onnx"):
-            raise self._unfit(f"it has the operator {node.domain}.{kind}")
-        options = {attribute.name: self._get(attribute) for attribute in node.attribute}
-        name = self._names.get(node.output[0], "")
-        match kind:
-            case "Conv":
-                return self._conv(node, name, options)
-            case "Gemm" if options.get("alpha", 1) == options.get("beta", 1) == 1 and not options.get("transA", 0):
-                return self._dense(node, name, options.get("transB", 0), self._array(node, 2))
-            case "MatMul":
-                return self._dense(node, name, False, None)
-            case "Add" if len(self._inputs(node)) == 2:
-                branches = [tuple(self._chain(value, self._before[node.output[0]], depth + 1)) for value in node.input]
-                inner, shortcut = branches if branches[0] else branches[::-1]
-                return Residual(name, inner, shortcut)
-            case "Add":
-                return self._sum_with_bias(node)
-            case "BatchNormalization":
-                return self._norm(node, name, options)
-            case "Relu":
-                return Relu(name)
-            case "MaxPool":
-                return self._pool(node, name, options)
-            case "GlobalAveragePool":
-                return GlobalAveragePool(name)
-            case "ReduceMean" if self._axes(node, options) in SPATIAL:
-                return GlobalAveragePool(name)
-            case "Flatten" | "Reshape" | "Squeeze" if self._is_flat(node, options):
-                return None if self._is_part(node) else Flatten(name)
-            case "Identity":
-                return None
-            case "Dropout" if len(node.input) < 3:
-                return None
-        raise self._unfit(f"it has the operator {kind}{' with these options' if kind in (*LAYERS, 'Dropout') else ''}")
-
-    def _axes(self, node: Any, options: dict[str, Any]) -> set[int]:
-        """Return the axes that a node works on."""
-        array = self._array(node, 1)
-        return {int(axis) for axis in (options.get("axes", ()) if array is None else array)}
-
-    def _is_flat(self, node: Any, options: dict[str, Any]) -> bool:
-        """Say whether a node returns one row an image."""
-        if node.op_type == "Flatten":
-            return bool(options.get("axis", 1) == 1)
-        if node.op_type == "Squeeze":
-            return self._is_part(node) and self._axes(node, options) in SPATIAL
-        shape = self._array(node, 1)
-        return shape is not None and shape.shape == (2,)
-
-    def _conv(self, node: Any, name: str, options: dict[str, Any]) -> Conv:
-        kernel = self._weights(node, 1)
-        pads, strides = {*options.get("pads", [0])}, {*options.get("strides", [1])}
-        plain = options.get("group", 1) == 1 and {*options.get("dilations", [1])} == {1}
-        is_explicit = options.get("auto_pad", b"NOTSET") == b"NOTSET" and len(pads) == 1
-        if not (
-            plain and is_explicit and len(strides) == 1 and kernel.ndim == 4 and kernel.shape[2] == kernel.shape[3]
-        ):
-            raise self._unfit(f"its Conv {name} is grouped, dilated, not square, or not padded alike on every side")
-        self.weights[f"{name}/kernel"] = np.ascontiguousarray(kernel.transpose(2, 3, 1, 0))
-        self.weights[f"{name}/bias"] = self._bias(self._array(node, 2), len(kernel))
-        return Conv(name, len(kernel), kernel.shape[2], strides.pop(), pads.pop())
-
-    def _dense(self, node: Any, name: str, transposed: bool, bias: NDArray[Any] | None) -> Dense:
-        kernel = self._weights(node, 1)
-        if kernel.ndim != 2:
-            raise self._unfit(f"its {node.op_type} {name} multiplies with an array of the shape {kernel.shape}")
-        kernel = np.ascontiguousarray(kernel.T if transposed else kernel)
-        self.weights[f"{name}/kernel"], self.weights[f"{name}/bias"] = kernel, self._bias(bias, kernel.shape[1])
-        return Dense(name, kernel.shape[1])
-
-    def _sum_with_bias(self, node: Any) -> Dense:
-        product = self._made.get(self._inputs(node)[0])
-        if product is None or product.op_type != "MatMul":
-            raise self._unfit("it has the operator Add with constant values, other than the bias of a MatMul")
-        bias = next(self._arrays[name] for name in node.input if name in self._arrays)
-        return self._dense(product, self._names[product.output[0]], False, bias)
-
-    def _norm(self, node: Any, name: str, options: dict[str, Any]) -> BatchNorm:
-        epsilon = options.get("epsilon", 1e-5)
-        if abs(epsilon - BatchNorm.epsilon) > 1e-9 or options.get("training_mode", 0):
-            raise self._unfit(f"its BatchNormalization {name} has epsilon {epsilon:g}, expected {BatchNorm.epsilon:g}")
-        for index, weight in enumerate(("gamma", "beta", "mean", "variance"), 1):
-            self.weights[f"{name}/{weight}"] = self._weights(node, index)
-        return BatchNorm(name)
-
-    def _pool(self, node: Any, name: str, options: dict[str, Any]) -> MaxPool:
-        sizes = {*options["kernel_shape"], *options.get("strides", [1])}
-        plain = options.get("auto_pad", b"NOTSET") in (b"NOTSET", b"VALID") and {*options.get("dilations", [1])} == {1}
-        if len(sizes) != 1 or any(options.get("pads", [0])) or options.get("ceil_mode", 0) or not plain:
-            raise self._unfit(f"its MaxPool {name} has windows that overlap, are dilated or are padded")
-        return MaxPool(name, sizes.pop())
-
-    # arrays ----------------------------------------------------------------------------------------------------------
-
-    def _array(self, node: Any, index: int) -> NDArray[Any] | None:
-        """Return a constant that goes into a node, None where there is no such input."""
-        name = node.input[index] if index < len(node.input) else ""
-        if not name:
-            return None
-        if name not in self._arrays:
-            raise self._unfit(f"its {node.op_type} takes {name!r}, which is computed and no constant")
-        array: NDArray[Any] = self._arrays[name]
-        return array
-
-    def _weights(self, node: Any, index: int) -> NDArray[np.float32]:
-        array = self._array(node, index)
-        if array is None:
-            raise self._unfit(f"its {node.op_type} lacks weights")
-        return self._float32(array)
-
-    def _bias(self, array: NDArray[Any] | None, units: int) -> NDArray[np.float32]:
-        if array is None:
-            return np.zeros(units, np.float32)
-        flat = self._float32(array).reshape(-1)
-        return np.repeat(flat, units) if len(flat) == 1 else flat
-
-    def _float32(self, array: NDArray[Any]) -> NDArray[np.float32]:
-        if array.dtype not in (np.float16, np.float32):
-            raise self._unfit(f"it has weights in {array.dtype}, expected float32")
-        return np.ascontiguousarray(array, np.float32)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections.abc import Iterator
 from importlib.resources import files
@@ -13,9 +12,7 @@ import numpy as np
 
 from ..analysis.results import Results
 from ..analysis.trainings import root_mean_std
-from ..errors import UsageError, printable
-from ..files import write_named
-from ..records.attack import OWN_NAMES
+from ..errors import printable
 from ..untrusted import read_toml
 from .format import fixed
 from .words import latex_caption
@@ -26,37 +23,19 @@ if TYPE_CHECKING:
 # data frames -----------------------------------------------------------------------------------------------------
 
 FORMULA = ("=", "+", "-", "@", "\t")
-PER_IMAGE = ("model", "training_seed", "attack", "repeat", "image")
 
 
-def to_dataframe(results: Results, *, per_image: bool = False) -> pandas.DataFrame:
-    """Return the run as a tidy table: a row a model, training seed and attack, or, `per_image`, a row an outcome."""
+def to_dataframe(results: Results) -> pandas.DataFrame:
+    """Return the rates as a tidy table: a row a model, training seed and attack."""
     import pandas
 
-    if per_image:
-        return _outcomes(results)
     models = results.manifest["models"]
     return pandas.DataFrame([_rate(results, model, attack) for model in models for attack in results.attacks])
 
 
-def to_csv(results: Results, *, per_image: bool = False) -> str:
+def to_csv(results: Results) -> str:
     """Return the data frame as CSV, in which no text is a formula to a spreadsheet, or moves a terminal's cursor."""
-    return as_csv(to_dataframe(results, per_image=per_image))
-
-
-def write_parquet(results: Results, path: str | os.PathLike[str], *, per_image: bool = False) -> None:
-    """Write the data frame as Parquet."""
-    try:
-        import pyarrow  # type: ignore[import-untyped, unused-ignore]  # noqa: F401
-    except ImportError as error:
-        raise UsageError(f"Parquet needs pyarrow ({error}): pip install 'robustcmp[parquet]'") from None
-    frame = to_dataframe(results, per_image=per_image)
-    write_named(path, lambda temporary: frame.to_parquet(temporary, engine="pyarrow", index=False))
-
-
-def as_csv(frame: pandas.DataFrame) -> str:
-    """Return a data frame as CSV, in which no text is a formula to a spreadsheet, or moves a terminal's cursor."""
-    frame = frame.copy(deep=False)
+    frame = to_dataframe(results)
     texts = frame.select_dtypes(include=["object", "string"]).columns
     frame[texts] = frame[texts].map(_as_text)
     csv: str = frame.to_csv(index=False)
@@ -98,23 +77,6 @@ def _rate(results: Results, about: dict[str, Any], attack: str) -> dict[str, Any
         "high": high,
         "repeat_std": 0.0 if results.deterministic(attack) else root_mean_std(success.mean(axis=2)),
     }
-
-
-def _outcomes(results: Results) -> pandas.DataFrame:
-    import pandas
-
-    dataset = results.dataset
-    variables = [name for name, values in dataset.data_vars.items() if set(values.dims) == set(PER_IMAGE)]
-    parts = []
-    for model in results.models:
-        for attack in results.attacks:
-            repeats = 1 if results.deterministic(attack) else results.repeats(attack)
-            cells = {"model": [model], "training_seed": results.seeds(model, attack), "attack": [attack]}
-            part = dataset[variables].sel(cells | {"repeat": dataset.repeat.values[:repeats]})
-            parts.append(part.to_dataframe(dim_order=list(PER_IMAGE)).reset_index())
-    frame: pandas.DataFrame = pandas.concat(parts, ignore_index=True)
-    first = [*PER_IMAGE, "label", *OWN_NAMES]
-    return frame[[*first, *(name for name in variables if name not in first)]]
 
 
 # LaTeX -----------------------------------------------------------------------------------------------------------

@@ -75,6 +75,11 @@ def number(value: float) -> str:
     return "∞" if math.isinf(value) else fixed(value, 3)
 
 
+def number_2(value: float) -> str:
+    """Write a number with two decimals."""
+    return NOTHING if math.isnan(value) else fixed(value, 2)
+
+
 def distance(value: float) -> str:
     """Write a distance, or a difference of two, with two digits at least, in three to five decimals.
 
@@ -84,17 +89,6 @@ def distance(value: float) -> str:
     if not 0 < abs(value) < 0.01:
         return number(value)
     return fixed(value, min(1 - math.floor(math.log10(abs(value))), 5))
-
-
-def bound(value: float) -> str:
-    """Write a bound on a distance, in 255ths where that is shorter.
-
-    >>> [bound(value) for value in (0.1, 8 / 255, 2.5)]
-    ['0.1', '8/255', '2.5']
-    """
-    plain = f"{value:g}"
-    part = 255 * value
-    return f"{round(part)}/255" if abs(part - round(part)) < 1e-6 and len(plain) > 6 else plain
 
 
 def duration(seconds: float) -> str:

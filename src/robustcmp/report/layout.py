@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from io import StringIO
-from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from ..errors import printable
 
@@ -41,18 +41,9 @@ class Column:
 
     def text(self, value: Any) -> str:
         """Return a value as text."""
-        if isinstance(value, Marked):
-            return f"{self.text(value.value)} {value.mark}"
         if self.write is None or isinstance(value, str):
             return str(value)
         return self.write(value)
-
-
-class Marked(NamedTuple):
-    """A value with a remark beside it."""
-
-    value: Any
-    mark: str
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""One self-contained page about a run, or about two side by side: it opens offline, in any browser, and prints."""
+"""One self-contained page about a run: it opens offline, in any browser, and prints."""
 
 from __future__ import annotations
 
@@ -7,34 +7,29 @@ import io
 import math
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..analysis.deployments import SUCCESS
 from ..analysis.results import Results
 from ..errors import UsageError, printable
 from ..records.attack import NORMS
 from . import plots, tables, words
 from .exports import to_bibtex
-from .format import Write, distance, number, percent, percent_2
+from .format import distance, number, percent_2
 from .layout import Column, Table, names
 from .plots.gallery import Outcome, attacks_with_images, choose_outcomes
 from .plots.style import COLORS, as_picture
-from .text import MOST_NOTES
 
 if TYPE_CHECKING:
     from markupsafe import Markup
-    from matplotlib.figure import Figure
 
-LETTERS = "AB"
-TILES = 240  # pictures of outcomes in a gallery: more are slow to look through, and to load
-MOST_IMAGES = 10  # under an attack
-CURVE_ROWS = 10
-QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
+TILES = 120  # pictures of outcomes in a gallery: more are slow to look through, and to load
+MOST_IMAGES = 6  # under an attack
 
 
 # a page and its parts --------------------------------------------------------------------------------------------
@@ -60,73 +55,43 @@ class Section(NamedTuple):
         What it shows and how it is read.
     blocks : callable
         Returns the blocks of a run, or of what else the page is about; none where it has nothing to show.
+    is_folded : bool
+        Whether it opens only when it is asked for.
     """
 
     name: str
     heading: str
     lead: str
     blocks: Callable[[Any, Pictures | None], list[Block]]
+    is_folded: bool = False
 
 
-def to_html(*runs: Results) -> str:
-    """Return a page about a run, or about two side by side.
-
-    Without Matplotlib it has the tables and no pictures.
-
-    Raises
-    ------
-    UsageError
-        There is no run, or there are more than two.
-    """
-    if not 1 <= len(runs) <= len(LETTERS):
-        raise UsageError(f"expected one run or two, received {len(runs)}")
-    titles = [words.title(results) for results in runs]
-    settings = [words.setting(results) for results in runs]
-    directories = ["" if results.run.temporary else results.run.directory.name for results in runs]
-    return render_page(SECTIONS, runs, titles, settings, directories, compare(*runs) if len(runs) > 1 else None)
+def to_html(results: Results) -> str:
+    """Return a page about a run. Without Matplotlib it has the tables and no pictures."""
+    return render_page(SECTIONS, results, words.title(results), words.setting(results))
 
 
 def to_notebook(results: Results) -> str:
     """Return the answer and the rates of a run as HTML that stands in a notebook, light or dark."""
-    answers = words.answers(results)
+    compares = results.compares_sources
     return render(
         "notebook.html",
         title=words.title(results),
         setting=words.setting(results),
-        answer=answers.sources,
-        verdicts=answers.statements,
-        together=answers.together,
-        deployed=answers.deployed,
+        answer=words.answer(results) if compares else "",
+        verdicts=words.state(results),
+        together=[*words.all_together(results), *words.spread(results)],
+        deployed=words.answer_deployed(results) if results.has_deployments else "",
         table=tables.rates(results),
     )
 
 
-def render_page(
-    sections: Sequence[Section],
-    sources: Sequence[Any],
-    titles: Sequence[str],
-    settings: Sequence[str],
-    directories: Sequence[str],
-    comparison: Table | None = None,
-) -> str:
-    """Return a page of sections about what each source holds, side by side."""
-    letters = LETTERS[: len(sources)]
-    pictures = [Pictures(f"{letter.lower()}-") if can_draw() else None for letter in letters]
-    filled = []
-    for section in sections:
-        sides = [section.blocks(source, drawn) for source, drawn in zip(sources, pictures, strict=True)]
-        if any(sides):
-            filled.append({"name": section.name, "heading": section.heading, "lead": section.lead, "sides": sides})
-    return render(
-        "page.html",
-        title=" and ".join(dict.fromkeys(titles)) or "robustcmp",
-        runs=[
-            {"letter": letter, "setting": setting, "out": directory}
-            for letter, setting, directory in zip(letters, settings, directories, strict=True)
-        ],
-        beside=comparison,
-        sections=filled,
-    )
+def render_page(sections: Sequence[Section], source: Any, title: str, setting: str) -> str:
+    """Return a page of sections about a source."""
+    pictures = Pictures() if can_draw() else None
+    filled = [(section, section.blocks(source, pictures)) for section in sections]
+    filled = [(section, blocks) for section, blocks in filled if blocks]
+    return render("page.html", title=title, setting=setting, sections=filled)
 
 
 def render(template: str, **values: Any) -> str:
@@ -185,19 +150,12 @@ class Picture(NamedTuple):
 
 
 class Pictures:
-    """Draws the pictures of one run.
+    """Draws the pictures of a page, no two of which have an identifier in common."""
 
-    Parameters
-    ----------
-    prefix : str
-        What the identifiers of its pictures begin with, so that no two in a page are alike.
-    """
-
-    def __init__(self, prefix: str):
-        self.prefix = prefix
+    def __init__(self) -> None:
         self.count = 0
 
-    def draw(self, draw: Callable[[Figure], object], title: str, description: str) -> Picture:
+    def draw(self, draw: Callable[..., object], title: str, description: str) -> Picture:
         """Return what a function draws into the figure that it is passed.
 
         Parameters
@@ -213,13 +171,13 @@ class Pictures:
         from matplotlib.figure import Figure
 
         self.count += 1
-        name = f"{self.prefix}{self.count}"
+        name = f"picture-{self.count}"
         stream = io.StringIO()
         with rc_context(STYLE), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Glyph .* missing from font")  # the browser has others
             figure = Figure()
             canvas = FigureCanvasSVG(figure)
-            draw(figure)
+            draw(figure=figure)
             if layout := figure.get_layout_engine():
                 layout.execute(figure)  # savefig would draw everything twice for it
             figure.set_layout_engine("none")
@@ -258,122 +216,118 @@ def png(image: NDArray[np.float32]) -> str:
 
 # the sections of a run -------------------------------------------------------------------------------------------
 
+LEADS = {
+    "deployments": (
+        "Each deployed network beside the trained model that it was converted from. In the pictures, a dot right of "
+        "zero is easier to fool than its source; the grey band is two points, the margin of equivalence."
+    ),
+    "trainings": (
+        "A dot is one training. The horizontal line is the mean of a model, the vertical line its 95 % interval."
+    ),
+    "curves": (
+        "How the success rate grows with ε, the largest change of a pixel, for images in [0, 1]. Bands are 95 % "
+        "intervals at each ε."
+    ),
+    "distances": (
+        "The share of images that are fooled within a distance, for images in [0, 1]. A curve further to the left is "
+        "easier to fool, if the attack's search has converged."
+    ),
+    "ranks": "R adds up how each model compares with the others under each attack; smaller is more robust.",
+    "variance": (
+        "The standard deviation of a trained model's success rate, in percentage points, by its source. Where the "
+        "training run outweighs the framework, one training of each cannot compare frameworks."
+    ),
+    "transfer": "The share of adversarial images made for one model (row) that also fool another (column).",
+    "conditioning": (
+        "Success rates against the number of models that classify the images correctly. Each further model removes "
+        "images, those near a decision boundary first."
+    ),
+    "checks": "A success rate means nothing if the attack is broken.",
+    "gallery": (
+        "The same images in every model's first training, those that were fooled first. A perturbation is stretched to "
+        "the full range; grey is no change."
+    ),
+    "notes": "What the figures depend on, and what the words mean.",
+}
+NO_GALLERY = "The adversarial images were not stored with this run, so there is no gallery."
+NO_PERTURBATIONS = "This run has no clean images, so the perturbations are not shown."
+IN_THE_TABLE = "The figures stand in the tables of this page and in `robustcmp report --format json`."
+
 
 def _answer(results: Results, pictures: Pictures | None) -> list[Block]:
-    answers = words.answers(results)
     blocks = []
-    if answers.sources:
-        blocks.append(Block("answer", answers.sources))
-    if answers.statements:
-        blocks.append(Block("verdicts", answers.statements))
-    blocks += [Block("text", sentence) for sentence in answers.together]
-    if answers.deployed:
-        blocks.append(Block("answer", answers.deployed))
-    blocks += [Block("table", tables.rates(results)), Block("list", words.key_notes(results)[:MOST_NOTES])]
+    if results.compares_sources:
+        blocks.append(Block("answer", words.answer(results)))
+        if results.verdicts:
+            blocks.append(Block("verdicts", words.state(results)))
+        for sentence in [*words.all_together(results), *words.spread(results)]:
+            blocks.append(Block("text", sentence))
+    if results.has_deployments:
+        blocks.append(Block("answer", words.answer_deployed(results)))
+    blocks.append(Block("table", tables.rates(results)))
+    blocks.append(Block("list", [*words.check_lines(results), *words.warnings(results)]))
     if pictures is None:
         blocks.append(Block("text", words.NO_PICTURES))
     return blocks
 
 
 def _draw(
-    results: Results,
-    pictures: Pictures | None,
-    draw: Callable[..., object],
-    title: str,
-    descriptions: Mapping[str, str],
+    results: Results, pictures: Pictures | None, draw: Callable[..., object], title: str, attacks: Sequence[str]
 ) -> list[Block]:
-    """Return a picture of each attack that is described, a panel each: they stand side by side or in a column."""
-    if pictures is None or not descriptions:
+    """Return a picture of each attack, a panel each: they stand side by side or in a column."""
+    if pictures is None or not attacks:
         return []
     drawn = []
-    for attack, description in descriptions.items():
-
-        def panel(figure: Figure, attack: str = attack) -> object:
-            return draw(results, attacks=[attack], figure=figure)
-
-        drawn.append(pictures.draw(panel, f"{attack}: {title}", description))
+    for attack in attacks:
+        panel = partial(draw, results, attacks=[attack])
+        drawn.append(pictures.draw(panel, f"{attack}: {title}", IN_THE_TABLE))
     return [Block("pictures", drawn)]
 
 
-def _fold(shown: Sequence[Table]) -> list[Block]:
+def _fold(results: Results, *sections: str) -> list[Block]:
+    """Return the tables of sections, folded."""
+    shown = [table for section in sections for table in tables.of_section(results, section)]
     return [Block("folded", shown)] if shown else []
 
 
-def _describe_row(table: Table, row: int) -> str:
-    """Return a row of a table, a column a model, as a sentence."""
-    heading, *models = table.names
-    first, *values = table.written[row]
-    return f"{heading} {first}: " + ", ".join(f"{m} {v}" for m, v in zip(models, values, strict=True)) + "."
-
-
-def _by_model(results: Results, title: str, heading: str, write: Write, rows: Sequence[Sequence[Any]]) -> Table:
-    """Return a table with a column for each model."""
-    return Table(title, [Column(heading), *(Column(model, write) for model in results.models)], rows)
-
-
 def _trainings(results: Results, pictures: Pictures | None) -> list[Block]:
-    shown = []
-    descriptions = {}
-    for attack in results.attacks:
-        record = results.attack_records[attack]
-        write = distance if record.compares_distances else number
-        values = {m: plots.trainings.values_of_trainings(results, m, attack) for m in results.models}
-        by_seed = {m: dict(zip(results.seeds(m, attack), values[m], strict=True)) for m in results.models}
-        rows = [
-            [str(seed), *(by_seed[model].get(seed, math.nan) for model in results.models)]
-            for seed in results.training_seeds
-        ]
-        measure = f"median {NORMS[record.norm]} distance" if record.compares_distances else "success, %"
-        shown.append(_by_model(results, f"{attack}: {measure} of each training", "training seed", write, rows))
-        each = (
-            f"{model}: {write(v.mean())} on average, from {write(v.min())} to {write(v.max())}"
-            for model, v in values.items()
-            if len(v)
-        )
-        descriptions[attack] = "; ".join(each) + "."
-    return [*_draw(results, pictures, plots.trainings.draw, "every training", descriptions), Block("folded", shown)]
+    shown = [_of_trainings(results, attack) for attack in results.attacks]
+    drawn = _draw(results, pictures, plots.trainings.draw, "every training", results.attacks)
+    return [*drawn, Block("folded", shown)]
+
+
+def _of_trainings(results: Results, attack: str) -> Table:
+    """Return what is drawn of each training, a column a model."""
+    record = results.attack_records[attack]
+    write = distance if record.compares_distances else number
+    measure = f"median {NORMS[record.norm]} distance" if record.compares_distances else "success, %"
+    by_model = []
+    for model in results.models:
+        values = plots.trainings.values_of_trainings(results, model, attack)
+        by_model.append(dict(zip(results.seeds(model, attack), values, strict=True)))
+    rows = [[str(seed), *(of_model.get(seed, math.nan) for of_model in by_model)] for seed in results.training_seeds]
+    columns = [Column("training seed"), *(Column(model, write) for model in results.models)]
+    return Table(f"{attack}: {measure} of each training", columns, rows)
 
 
 def _curves(results: Results, pictures: Pictures | None) -> list[Block]:
-    shown = []
-    descriptions = {}
-    for attack in plots.curves.with_grid(results):
-        grid = results.attack_records[attack].grid
-        chosen = [grid[i] for i in np.unique(np.linspace(0, len(grid) - 1, CURVE_ROWS).round().astype(int))]
-        mean = results.epsilon_curve.sel(attack=attack).mean("training_seed")
-        rows = [[f"{e:g}", *(float(mean.sel(model=model, epsilon=e)) for model in results.models)] for e in chosen]
-        shown.append(_by_model(results, f"{attack}: success at ε", "ε", percent, rows))
-        descriptions[attack] = _describe_row(shown[-1], -1)
-    return [*_draw(results, pictures, plots.curves.draw, "success against ε", descriptions), *_fold(shown)]
+    return _draw(results, pictures, plots.curves.draw, "success against ε", plots.curves.with_grid(results))
 
 
 def _distances(results: Results, pictures: Pictures | None) -> list[Block]:
-    shown = []
-    descriptions = {}
-    for attack in plots.distances.that_vary(results):
-        norm = results.attack_records[attack].norm
-        rows = [
-            [f"{q:.0%}", *(results.distances.quantile(model, attack, norm, q) for model in results.models)]
-            for q in QUANTILES
-        ]
-        title = f"{attack}: {NORMS[norm]} distance within which this share of images is fooled"
-        shown.append(_by_model(results, title, "share of images", distance, rows))
-        descriptions[attack] = _describe_row(shown[-1], QUANTILES.index(0.5))
-    title = "share of images fooled within a distance"
-    return [*_draw(results, pictures, plots.distances.draw, title, descriptions), *_fold(shown)]
+    attacks = plots.distances.that_vary(results)
+    return _draw(results, pictures, plots.distances.draw, "share of images fooled within a distance", attacks)
 
 
 def _ranks(results: Results, pictures: Pictures | None) -> list[Block]:
     if results.same_weights or not results.has_indicator:
         return []
-    blocks = []
-    if pictures is not None and plots.indicator.has_ranks(results):
-        description = "; ".join(f"{model}: R {number(r)}" for model, r in results.indicator.items())
-        picture = pictures.draw(
-            lambda figure: plots.indicator.draw(results, figure=figure), "R and its ranks", description
-        )
-        blocks.append(Block("pictures", [picture]))
-    return [*blocks, Block("table", tables.indicator(results))]
+    indicator, *variants = tables.of_section(results, "ranks")
+    blocks = [Block("table", indicator), Block("folded", variants)]
+    if pictures is None or not plots.indicator.has_ranks(results):
+        return blocks
+    picture = pictures.draw(partial(plots.indicator.draw, results), "R and its ranks", IN_THE_TABLE)
+    return [Block("pictures", [picture]), *blocks]
 
 
 def _variance(results: Results, pictures: Pictures | None) -> list[Block]:
@@ -383,67 +337,55 @@ def _variance(results: Results, pictures: Pictures | None) -> list[Block]:
         return []
     if not vary:
         return []
-    [table] = tables.variance(results)
-    rows = {row[0]: position for position, row in enumerate(table.rows)}
-    descriptions = {attack: f"Variances in squared points, {_describe_row(table, rows[attack])}" for attack in vary}
-    return [*_draw(results, pictures, plots.variance.draw, "the variance components", descriptions), *_fold([table])]
+    drawn = _draw(results, pictures, plots.variance.draw, "the variance components", vary)
+    return [*drawn, *_fold(results, "variance")]
 
 
 def _transfer(results: Results, pictures: Pictures | None) -> list[Block]:
     if results.transferred is None or len(results.labels) < 2:
         return []
-    shown = tables.transfer(results)
-    descriptions = dict.fromkeys(results.attacks, "")
-    for table in shown:
-        for attack, between, _, _, of_successes, *_ in table.written:
-            descriptions[attack] += f"{between}: {of_successes} of the successes. "
-    return [*_draw(results, pictures, plots.transfer.draw, "transfer", descriptions), *_fold(shown)]
+    drawn = _draw(results, pictures, plots.transfer.draw, "transfer", results.attacks)
+    return [*drawn, *_fold(results, "transfer")]
 
 
 def _conditioning(results: Results, pictures: Pictures | None) -> list[Block]:
-    shown = tables.conditioning(results)
-    descriptions: dict[str, str] = {}
-    for table in shown:
-        for attack, model, alone, *_, beside_all in table.written:
-            descriptions[attack] = descriptions.get(attack, "") + f"{model}: from {alone} to {beside_all}. "
-    return [*_draw(results, pictures, plots.conditioning.draw, "conditioning", descriptions), *_fold(shown)]
+    if results.conditioned is None or len(results.labels) < 2:
+        return []
+    attacks = results.conditioned.attacks
+    drawn = _draw(results, pictures, plots.conditioning.draw, "conditioning", attacks)
+    return [*drawn, *_fold(results, "conditioning")]
+
+
+def _deployments(results: Results, pictures: Pictures | None) -> list[Block]:
+    if not results.has_deployments:
+        return []
+    drawn = _draw(results, pictures, plots.deployments.draw, "deployed minus source", results.attacks)
+    return [*drawn, *_fold(results, "deployments"), Block("list", words.deployment_notes(results))]
 
 
 def _checks(results: Results, _pictures: Pictures | None) -> list[Block]:
     checked = results.checked
     if checked is None:
         return [Block("text", words.NO_CHECKS)]
-    by_name = words.group((check.check, check.outcome) for check in checked.checks)
-    outcomes = list(dict.fromkeys(check.outcome for check in checked.checks))
-    counts = Table(
-        f"Health checks on {checked.images} images: how many models",
-        [Column("check"), *(Column(outcome, str) for outcome in outcomes)],
-        [[name, *(each.count(outcome) for outcome in outcomes)] for name, each in by_name.items()],
-    )
-    every = Table(
-        "Every check of every model",
-        names("check", "model", "outcome", "figure"),
-        [[check.check, check.model, check.outcome, check.figure] for check in checked.checks],
-    )
-    blocks = [Block("table", counts)]
-    if failed := words.find_failed(checked):
-        blocks.append(Block("list", [f"{name}: {checks[0].advice}" for name, checks in failed.items()]))
-    return [*blocks, Block("folded", [*tables.lower_bound(results), every])]
+    rows = [[check.check, check.model, check.outcome, check.figure] for check in checked.checks]
+    every = Table("Every check of every model", names("check", "model", "outcome", "figure"), rows)
+    return [Block("list", words.check_notes(checked)), Block("folded", [every]), *_fold(results, "checks")]
 
 
 def _gallery(results: Results, _pictures: Pictures | None) -> list[Block]:
     attacks = attacks_with_images(results)
     if not attacks:
-        return [Block("text", words.NO_GALLERY)]
+        return [Block("text", NO_GALLERY)]
     images = max(2, min(MOST_IMAGES, TILES // (len(attacks) * len(results.models))))
     rows = [_gallery_row(results, row) for attack in attacks for row in choose_outcomes(results, attack, images)]
+    rows.sort(key=lambda row: -sum(tile["outcome"] == "fooled" for tile in row["tiles"]))
     choices = {
         "attack": attacks,
         "model": results.models,
         "class": [str(label) for label in sorted({row["label"] for row in rows})],
         "outcome": ["fooled", "held"],
     }
-    missing = words.NO_PERTURBATIONS if results.clean is None else ""
+    missing = NO_PERTURBATIONS if results.clean is None else ""
     return [Block("gallery", {"rows": rows, "choices": choices, "missing": missing})]
 
 
@@ -472,34 +414,8 @@ def _gallery_row(results: Results, row: Sequence[Outcome]) -> dict[str, Any]:
     }
 
 
-def _deployments(results: Results, pictures: Pictures | None) -> list[Block]:
-    if not results.has_deployments:
-        return []
-    differences = words.group(
-        (row["attack"], f"{row['deployment']} {100 * row['difference']:+.2f} points. ")
-        for row in results.deployments().to_dict("records")
-        if row["measure"] == SUCCESS
-    )
-    descriptions = {attack: "".join(each) for attack, each in differences.items()}
-    return [
-        Block("table", tables.networks(results)),
-        *_draw(results, pictures, plots.deployments.draw, "deployed minus source", descriptions),
-        Block("table", tables.deployments(results)),
-        Block("list", words.deployment_notes(results)),
-    ]
-
-
 def _tables(results: Results, _pictures: Pictures | None) -> list[Block]:
-    """Return the tables that do not stand beside a picture."""
-    shown = [*tables.transfer(results), *tables.conditioning(results), *tables.lower_bound(results)]
-    if not results.same_weights:
-        shown.append(tables.indicator(results))
-    if results.has_deployments:
-        shown += [tables.networks(results), tables.deployments(results)]
-    if results.outcomes:
-        shown += tables.variance(results)
-    elsewhere = {table.title for table in shown}
-    return [Block("folded", [table for table in tables.tables(results) if table.title not in elsewhere])]
+    return _fold(results, "rates", "differences", "attacks")
 
 
 def _notes(results: Results, _pictures: Pictures | None) -> list[Block]:
@@ -546,38 +462,20 @@ def _citation(results: Results, _pictures: Pictures | None) -> list[Block]:
     return [Block("code", to_bibtex(results).rstrip())]
 
 
-SECTIONS = tuple(
-    Section(name, heading, words.LEADS[name], blocks)
-    for name, heading, blocks in (
-        ("answer", "The answer", _answer),
-        ("deployments", "Deployed networks", _deployments),
-        ("trainings", "Every training", _trainings),
-        ("curves", "Success against ε", _curves),
-        ("distances", "Distances", _distances),
-        ("ranks", "R and its ranks", _ranks),
-        ("variance", "Variance components", _variance),
-        ("transfer", "Transfer", _transfer),
-        ("conditioning", "Conditioning", _conditioning),
-        ("checks", "Health checks", _checks),
-        ("gallery", "Gallery", _gallery),
-        ("tables", "More tables", _tables),
-        ("notes", "Notes", _notes),
-        ("settings", "Settings", _settings),
-        ("cite", "How to cite", _citation),
-    )
+SECTIONS = (
+    Section("answer", "The answer", "", _answer),
+    Section("deployments", "Deployed networks", LEADS["deployments"], _deployments),
+    Section("trainings", "Every training", LEADS["trainings"], _trainings),
+    Section("gallery", "Gallery", LEADS["gallery"], _gallery),
+    Section("curves", "Success against ε", LEADS["curves"], _curves, True),
+    Section("distances", "Distances", LEADS["distances"], _distances, True),
+    Section("ranks", "R and its ranks", LEADS["ranks"], _ranks, True),
+    Section("variance", "Variance components", LEADS["variance"], _variance, True),
+    Section("transfer", "Transfer", LEADS["transfer"], _transfer, True),
+    Section("conditioning", "Conditioning", LEADS["conditioning"], _conditioning, True),
+    Section("checks", "Health checks", LEADS["checks"], _checks, True),
+    Section("tables", "More tables", "", _tables, True),
+    Section("notes", "Notes", LEADS["notes"], _notes, True),
+    Section("settings", "Settings", "", _settings, True),
+    Section("cite", "How to cite", "", _citation, True),
 )
-
-
-def compare(*runs: Results) -> Table:
-    """Return the success rates of runs side by side: a row a model and attack that is in two or more."""
-    rates = [results.rates() for results in runs]
-    models = dict.fromkeys(model for of_run in rates for model in of_run)
-    attacks = dict.fromkeys(attack for results in runs for attack in results.attacks)
-    rows = []
-    for attack in attacks:
-        for model in models:
-            values = [of_run.get(model, {}).get(attack, math.nan) for of_run in rates]
-            if np.isfinite(values).sum() > 1:
-                rows.append([attack, model, *values])
-    columns = [*names("attack", "model"), *(Column(f"run {letter}", percent) for letter in LETTERS[: len(runs)])]
-    return Table("Success rates of both runs", columns, rows)

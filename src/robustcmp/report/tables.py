@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Mapping
 from itertools import combinations, product
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ from .format import (
     fixed,
     interval,
     number,
+    number_2,
     p_value,
     percent,
     percent_2,
@@ -34,7 +35,7 @@ from .format import (
     squared_points,
     whole,
 )
-from .layout import Column, Marked, Table, names
+from .layout import Column, Table, names
 from .words import WITHIN_NOISE, Row, name_comparison, write_apart, write_difference
 
 if TYPE_CHECKING:
@@ -42,36 +43,40 @@ if TYPE_CHECKING:
 
 NOT_APPLICABLE = "not applicable"
 NOT_COMPARED = "not compared"
-MOST_MODELS = 12  # one row each; the page and the full report have them all
-MOST_RANKS = 4
-Columns = dict[Column, Callable[..., Any]]  # and what stands in them
-
-
-def _fill(title: str, columns: Columns, keys: Iterable[tuple[str, ...]]) -> Table:
-    """Return a table with a row for each key."""
-    return Table(title, list(columns), [[value(*key) for value in columns.values()] for key in keys])
+MOST_MODELS = 8  # on a screen; other tables have them all
 
 
 def tables(results: Results) -> list[Table]:
-    """Return the tables of a run: success rates, the indicator, columns of the attacks, transfer and checks."""
-    shown = [success(results)]
-    if results.same_weights:
-        shown.append(same_weights(results))
-    else:
-        if results.has_deployments:
-            shown += [networks(results), deployments(results)]
-        shown.append(indicator(results))
-        if results.outcomes and results.compares_sources:
-            shown += [*indicator_variants(results), *differences(results), *variance(results)]
-    shown += [of_attack(results, attack) for attack in results.attacks if results.attack_records[attack].table]
+    """Return all tables of a run."""
+    return [table for section in OF_SECTIONS for table in of_section(results, section)]
+
+
+def of_section(results: Results, section: str) -> list[Table]:
+    """Return the tables of a section of a page."""
+    return OF_SECTIONS[section](results)
+
+
+def _rates(results: Results) -> list[Table]:
+    return [_success(results), _same_weights(results)] if results.same_weights else [_success(results)]
+
+
+def _deployed(results: Results) -> list[Table]:
+    return [_networks(results), _deployments(results)] if results.has_deployments else []
+
+
+def _ranks(results: Results) -> list[Table]:
+    return [] if results.same_weights else [_indicator(results), *_indicator_variants(results)]
+
+
+def _of_attacks(results: Results) -> list[Table]:
+    """Return the tables that attacks add, and those of exact single pixel."""
+    shown = [_of_attack(results, attack) for attack in results.attacks if results.attack_records[attack].table]
     if results.exact_pixel.attacks:
-        shown += [exact_rates(results), *common_draws(results)]
-    if not results.same_weights:
-        shown += [*transfer(results), *conditioning(results), *lower_bound(results)]
+        shown += [_exact_rates(results), *_common_draws(results)]
     return shown
 
 
-def same_weights(results: Results) -> Table:
+def _same_weights(results: Results) -> Table:
     """Return how many images fool one framework and not another."""
     assert results.same_weights is not None
     differ: dict[str, dict[str, int]] = results.same_weights["differ"]
@@ -82,86 +87,96 @@ def same_weights(results: Results) -> Table:
     return Table(title, [Column("attack"), *pairs], rows)
 
 
-def absent(results: Results, model: str, attack: str) -> str:
+def _absent(results: Results, model: str, attack: str) -> str:
     """Return what stands in the place of a rate that is not there."""
     return "failed" if results.has_failed(model, attack) else NOT_APPLICABLE
 
 
-def rates(results: Results, between: str = " ") -> Table:
-    """Return one row per model: rates with 95 % intervals, clean accuracy, and R with rank shares."""
-    ranges = results.indicator_ranges if len(results.models) > 1 and results.indicator else {}
-    columns = [Column("model"), *(Column(attack, str) for attack in results.attacks), Column("clean", str)]
-    all_ranks = len(results.models) <= MOST_RANKS
-    columns += [Column("R", str), Column(f"ranks 1 to {len(ranges)}" if all_ranks else "rank 1", str)] if ranges else []
+def rates(results: Results, has_intervals: bool = True) -> Table:
+    """Return one row per model: success rates with 95 % intervals, R, and clean accuracy."""
+    has_ranks = len(results.models) > 1 and bool(results.indicator)
+    columns = [Column("model"), *(Column(attack, str) for attack in results.attacks)]
+    if has_ranks:
+        columns.append(Column("R", number_2))
+    columns.append(Column("clean", percent))
     rows = []
-    for model in results.models:
-        row = [model, *(_rate(results, model, attack, between) for attack in results.attacks)]
-        row += [percent(results.clean_accuracy[model])]
-        if ranges:
-            of_ranks = ranges[model].ranks
-            row += [fixed(results.indicator[model], 2), shares(of_ranks) if all_ranks else percent(of_ranks[0], 0)]
-        rows.append(row)
-    over = "trainings" if results.has_several_trainings else "images"
-    of_r = "; R: smaller is more robust; ranks: shares of resamples" if ranges else ""
-    title = f"Success rates, 95 % intervals over {over}{of_r}"
-    return Table(title, columns, rows[:MOST_MODELS])
+    for model in results.models[:MOST_MODELS]:
+        row: list[Any] = [model, *(_rate(results, model, attack, has_intervals) for attack in results.attacks)]
+        if has_ranks:
+            row.append(results.indicator[model])
+        rows.append([*row, results.clean_accuracy[model]])
+    title = "Images fooled"
+    if has_intervals:
+        title += f", 95 % intervals over {'trainings' if results.has_several_trainings else 'images'}"
+    if has_ranks:
+        title += ". R: smaller is more robust"
+    if len(results.models) > MOST_MODELS:
+        title += f". {MOST_MODELS} of {len(results.models)} models"
+    return Table(title, columns, rows)
 
 
-def _rate(results: Results, model: str, attack: str, between: str) -> str:
+def _rate(results: Results, model: str, attack: str, has_interval: bool) -> str:
     if not results.seeds(model, attack):
-        return absent(results, model, attack)
+        return _absent(results, model, attack)
+    rate = percent(results.rate(model, attack))
     several = len(results.seeds(model, attack)) > 1
     ends = results.trainings.interval(model, attack) if several else results.interval(model, attack)
-    within = "all alike" if math.isnan(ends[0]) else "–".join(fixed(100 * end, 1) for end in ends)
-    return f"{percent(results.rate(model, attack))}{between}({within})"
+    if not has_interval or math.isnan(ends[0]):
+        return rate
+    digits = 0 if ends[1] >= 0.1 else 1
+    low, high = (fixed(100 * end, digits) for end in ends)
+    return f"{rate} ({low}–{high})"
 
 
-def success(results: Results) -> Table:
+def _success(results: Results) -> Table:
     """Return success rates, with their intervals and standard deviations."""
-    terms = indicator_terms(results.indicator_rates())
-
-    def rate(attack: str, model: str) -> Any:
-        return results.rate(model, attack) if results.seeds(model, attack) else absent(results, model, attack)
-
-    def deviation(attack: str, model: str) -> Any:
-        if results.deterministic(attack):
-            return "deterministic"
-        return results.repeat_std(model, attack) if results.seeds(model, attack) else math.nan
-
-    def over_trainings(attack: str, model: str) -> Any:
-        return results.trainings.interval(model, attack) if results.seeds(model, attack) else (math.nan, math.nan)
-
-    def deviation_of_trainings(attack: str, model: str) -> float:
-        return results.trainings.std(model, attack) if results.seeds(model, attack) else math.nan
-
-    def term(attack: str, model: str) -> Any:
-        value = terms[model].get(attack, math.nan)
-        is_noise = attack in results.within_noise and model in results.sources
-        return Marked(value, WITHIN_NOISE) if is_noise else value
-
-    def published(attack: str, model: str) -> float:
-        return results.paper.get(without_version(model), {}).get(attack, math.nan)
-
-    columns: Columns = {
-        Column("attack"): lambda attack, model: attack,
-        Column("model"): lambda attack, model: model,
-        Column("success rate", percent): rate,
-        Column("95 % over images", interval(percent)): lambda attack, model: results.interval(model, attack),
-        Column("sd over repeats", percent): deviation,
-    }
+    columns = [
+        *names("attack", "model"),
+        Column("success rate", percent),
+        Column("95 % over images", interval(percent)),
+    ]
+    columns.append(Column("sd over repeats", percent))
     if results.has_several_trainings:
-        columns[Column("95 % over trainings", interval(percent))] = over_trainings
-        columns[Column("sd over trainings", percent)] = deviation_of_trainings
+        columns.append(Column("95 % over trainings", interval(percent)))
+        columns.append(Column("sd over trainings", percent))
+    rows = [_success_row(results, attack, model) for attack, model in product(results.attacks, results.models)]
     if not results.same_weights:
-        columns[Column("P", number)] = term
+        columns.append(Column("P", number))
+        terms = indicator_terms(results.indicator_rates())
+        for row in rows:
+            row.append(_term(results, terms, row[0], row[1]))
         if results.paper:
-            columns[Column("paper", percent)] = published
-    title = "Success rates: the share of images on which the attack succeeds"
-    return _fill(title, columns, product(results.attacks, results.models))
+            columns.append(Column("paper", percent))
+            for row in rows:
+                row.append(results.paper.get(without_version(row[1]), {}).get(row[0], math.nan))
+    return Table("Success rates: the share of images on which the attack succeeds", columns, rows)
 
 
-def differences(results: Results) -> list[Table]:
+def _success_row(results: Results, attack: str, model: str) -> list[Any]:
+    has_run = bool(results.seeds(model, attack))
+    rate = results.rate(model, attack) if has_run else _absent(results, model, attack)
+    deviation: Any = results.repeat_std(model, attack) if has_run else math.nan
+    if results.deterministic(attack):
+        deviation = "deterministic"
+    row = [attack, model, rate, results.interval(model, attack), deviation]
+    if not results.has_several_trainings:
+        return row
+    if not has_run:
+        return [*row, (math.nan, math.nan), math.nan]
+    return [*row, results.trainings.interval(model, attack), results.trainings.std(model, attack)]
+
+
+def _term(results: Results, terms: Mapping[str, Mapping[str, float]], attack: str, model: str) -> Any:
+    """Return P, marked where the order of the models may be chance."""
+    value = terms[model].get(attack, math.nan)
+    is_noise = attack in results.within_noise and model in results.sources
+    return f"{number(value)} {WITHIN_NOISE}" if is_noise else value
+
+
+def _differences(results: Results) -> list[Table]:
     """Return the pairs of models, or of frameworks where there are several trainings, one attack after the other."""
+    if results.same_weights or not (results.outcomes and results.compares_sources):
+        return []
     tests = results.tests(results.level)
     pairs = tests[(tests.a != ALL) & tests.attack.isin(results.attacks)]
     if pairs.empty:
@@ -222,8 +237,10 @@ def _verdict(pair: dict[Hashable, Any], not_compared: Collection[str]) -> str:
     return f"{pair['a' if is_first else 'b']} easier to fool"
 
 
-def variance(results: Results) -> list[Table]:
+def _variance(results: Results) -> list[Table]:
     """Return the variance components of a trained model's rate, in squared points; negative estimates are kept."""
+    if results.same_weights or not (results.outcomes and results.compares_sources):
+        return []
     try:
         components = results.variance().reset_index().to_dict("records")
     except UsageError:
@@ -239,37 +256,48 @@ def variance(results: Results) -> list[Table]:
     return [Table("Variance of a trained model's rate, in squared points", columns, rows)]
 
 
-def indicator(results: Results) -> Table:
+def _indicator(results: Results) -> Table:
     """Return R of each model, with its range and rank shares; clean accuracy alone where no attack is for R."""
-    models = [(model,) for model in results.models]
     accuracy = Column("clean accuracy", percent_2)
-    columns: Columns = {Column("model"): str}
     if not results.has_indicator:
-        columns[accuracy] = results.clean_accuracy.__getitem__
-        return _fill("Accuracy on all images, without an attack", columns, models)
-    columns[Column("R", number)] = results.indicator.__getitem__
-    ranges = results.indicator_ranges
-    if len(models) > 1 and ranges:
-        ranks = "rank " + " / ".join(str(rank + 1) for rank in range(len(models)))
-        columns[Column("bootstrap range", interval(number))] = lambda model: ranges[model][:2]
-        columns[Column(ranks, shares)] = lambda model: ranges[model].ranks
-    for attack in results.starts.failed:
+        rows = [[model, results.clean_accuracy[model]] for model in results.models]
+        return Table("Accuracy on all images, without an attack", [Column("model"), accuracy], rows)
+    columns = [Column("model"), Column("R", number)]
+    ranges = results.indicator_ranges if len(results.models) > 1 else {}
+    if ranges:
+        ranks = "rank " + " / ".join(str(rank + 1) for rank in range(len(results.models)))
+        columns += [Column("bootstrap range", interval(number)), Column(ranks, shares)]
+    without = _without_failed_starts(results)
+    columns += [*(Column(f"R without {attack}", number) for attack in without), accuracy]
+    published = robustness_indicator(results.paper) if results.paper else {}
+    if published:
+        columns.append(Column("paper's R, with Theano", number))
+    rows = []
+    for model in results.models:
+        row: list[Any] = [model, results.indicator[model]]
+        if ranges:
+            row += [ranges[model][:2], ranges[model].ranks]
+        row += [*(r[model] for r in without.values()), results.clean_accuracy[model]]
+        if published:
+            row.append(published.get(without_version(model), math.nan))
+        rows.append(row)
+    return Table("Robustness indicator R: smaller is more robust", columns, rows)
+
+
+def _without_failed_starts(results: Results) -> dict[str, dict[str, float]]:
+    """Return R without each attack that could not begin on some images."""
+    without = {}
+    for attack in results.failed_starts:
         if attack in results.indicator_attacks:
             rates = results.indicator_rates()
-            without = robustness_indicator({m: {a: r for a, r in of.items() if a != attack} for m, of in rates.items()})
-            columns[Column(f"R without {attack}", number)] = without.__getitem__
-    columns[accuracy] = results.clean_accuracy.__getitem__
-    if results.paper:
-        published = robustness_indicator(results.paper)
-        columns[Column("paper's R, with Theano", number)] = lambda model: published.get(
-            without_version(model), math.nan
-        )
-    return _fill("Robustness indicator R: smaller is more robust", columns, models)
+            others = {model: {a: r for a, r in of.items() if a != attack} for model, of in rates.items()}
+            without[attack] = robustness_indicator(others)
+    return without
 
 
-def indicator_variants(results: Results) -> list[Table]:
+def _indicator_variants(results: Results) -> list[Table]:
     """Return R of each model under other rules; none where there is nothing to rank."""
-    if len(results.models) < 2 or not results.indicator_attacks:
+    if len(results.models) < 2 or not (results.indicator_attacks and results.outcomes and results.compares_sources):
         return []
     columns = [Column("variant"), *(Column(model, number) for model in results.models)]
     rows = [
@@ -279,7 +307,7 @@ def indicator_variants(results: Results) -> list[Table]:
     return [Table("What R hides: R of each model", columns, rows)]
 
 
-def of_attack(results: Results, attack: str) -> Table:
+def _of_attack(results: Results, attack: str) -> Table:
     """Return the columns that an attack adds to a report, one row per model."""
     table = results.attack_records[attack].table
     assert table is not None
@@ -294,7 +322,7 @@ def of_attack(results: Results, attack: str) -> Table:
     return Table(f"{attack}: {table.title}", columns, rows)
 
 
-def exact_rates(results: Results) -> Table:
+def _exact_rates(results: Results) -> Table:
     """Return the expectation over all draws of positions."""
     rate = results.exact_pixel.success_rate.mean("training_seed")
     sd = results.exact_pixel.success_sd.mean("training_seed")
@@ -307,7 +335,7 @@ def exact_rates(results: Results) -> Table:
     return Table("Expected success over all draws of positions (exact)", columns, rows)
 
 
-def common_draws(results: Results) -> list[Table]:
+def _common_draws(results: Results) -> list[Table]:
     """Return two models' expected success under the same draws, one row per pair; omitted for several trainings."""
     if results.has_several_trainings or len(results.models) < 2:
         return []
@@ -322,9 +350,9 @@ def common_draws(results: Results) -> list[Table]:
     return [Table(title, columns, rows)]
 
 
-def transfer(results: Results) -> list[Table]:
+def _transfer(results: Results) -> list[Table]:
     """Return transfer within and across frameworks; none where it was not measured or there is one training."""
-    if results.transferred is None or (blocks := results.transfer_blocks).empty:
+    if results.same_weights or results.transferred is None or (blocks := results.transfer_blocks).empty:
         return []
     tested = bool(blocks.p.notnull().any())
     columns = [*names("attack", "between trainings"), Column("pairs", str)]
@@ -337,9 +365,9 @@ def transfer(results: Results) -> list[Table]:
     return [Table("Transfer: adversarial images of one model that also fool another", columns, rows)]
 
 
-def conditioning(results: Results) -> list[Table]:
+def _conditioning(results: Results) -> list[Table]:
     """Return success rates on the images that one, a few and all models classify correctly; none where not measured."""
-    if results.conditioned is None or len(results.labels) < 2:
+    if results.same_weights or results.conditioned is None or len(results.labels) < 2:
         return []
     curves = results.conditioning()
     sizes = sorted({1, len(results.models), len(results.labels)})
@@ -350,7 +378,7 @@ def conditioning(results: Results) -> list[Table]:
     return [Table("Success rates on the images that so many models classify correctly", columns, rows)]
 
 
-def lower_bound(results: Results) -> list[Table]:
+def _lower_bound(results: Results) -> list[Table]:
     """Return PGD's success rate, which is not part of R; none where it was not measured."""
     checked = results.checked
     if checked is None or not checked.pgd or results.same_weights:
@@ -368,7 +396,7 @@ def without_version(model: str) -> str:
 # deployed networks beside their sources --------------------------------------------------------------------------
 
 
-def networks(results: Results) -> Table:
+def _networks(results: Results) -> Table:
     """Return a row per deployment: its size and time, and how alike it answers."""
     columns = [Column("deployment"), Column("size, kB", str), Column("accuracy", percent_2)]
     columns += [Column("classes changed", percent_2), Column("logits apart", str), Column("time, 1,000", str)]
@@ -400,7 +428,7 @@ def _size(row: Row) -> str:
     return f"{whole(row['bytes'] / 1000)} ({fixed(row['size'], 2)} ×)"
 
 
-def deployments(results: Results) -> Table:
+def _deployments(results: Results) -> Table:
     """Return a row per deployment and attack: how much easier it is to fool than its source."""
     frame = results.deployments()
     over = "trainings" if (frame.trainings > 1).any() else "images"
@@ -467,3 +495,17 @@ def designs(plan: pandas.DataFrame, difference: float, power: float) -> Table:
     shown = plan[["attack", "design", "variance", *numbers, "detectable", measure]]
     rows = shown.astype(object).fillna(math.nan).to_numpy().tolist()
     return Table(f"To detect {points(difference)} points with {percent(power, 0)} power", columns, rows)
+
+
+OF_SECTIONS: dict[str, Callable[[Results], list[Table]]] = {
+    "rates": _rates,
+    "deployments": _deployed,
+    "ranks": _ranks,
+    "differences": _differences,
+    "variance": _variance,
+    "attacks": _of_attacks,
+    "transfer": _transfer,
+    "conditioning": _conditioning,
+    "checks": _lower_bound,
+}
+"""The tables of each section of a page, in the order of a report."""

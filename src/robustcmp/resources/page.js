@@ -24,6 +24,15 @@ for (const gallery of document.querySelectorAll(".gallery")) {
   form.hidden = false;
   filter();
 }
+// A link to a folded section opens it.
+const unfold = () => {
+  const target = location.hash && document.getElementById(location.hash.slice(1));
+  const details = target && target.querySelector("details.section");
+  if (details) details.open = true;
+};
+addEventListener("hashchange", unfold);
+unfold();
+for (const link of document.querySelectorAll("nav a")) link.addEventListener("click", () => setTimeout(unfold));
 // What is printed is open.
 let closed = [];
 addEventListener("beforeprint", () => {

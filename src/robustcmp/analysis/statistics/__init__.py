@@ -1,7 +1,7 @@
 """Statistics of success rates and of times, from arrays alone: one kind a file. Imports the ground alone."""
 
 from .draws import CommonDraws, common_draws, fall_probability
-from .equivalence import Equivalence, equivalent_frameworks, equivalent_models, equivalent_shift, equivalent_twins
+from .equivalence import Equivalence, equivalent_frameworks, equivalent_models, equivalent_twins
 from .foundations import ONE_TRAINING
 from .hypotheses import (
     Difference,
@@ -41,13 +41,10 @@ from .power import (
 )
 from .ranks import (
     Located,
-    a12,
     change_point,
     hodges_lehmann,
-    kolmogorov_smirnov,
     median_interval,
     pairs_needed,
-    smallest_p,
     trend,
     wilcoxon,
 )
@@ -75,7 +72,6 @@ __all__ = [
     "Permuted",
     "Prediction",
     "RateVariance",
-    "a12",
     "bootstrap_interval",
     "brown_forsythe",
     "change_point",
@@ -89,14 +85,12 @@ __all__ = [
     "difference_intervals",
     "equivalent_frameworks",
     "equivalent_models",
-    "equivalent_shift",
     "equivalent_twins",
     "f_test",
     "fall_probability",
     "friedman",
     "hodges_lehmann",
     "holm",
-    "kolmogorov_smirnov",
     "label_permutation",
     "mantel",
     "mcnemar",
@@ -110,7 +104,6 @@ __all__ = [
     "resample_rates",
     "sign_flips",
     "sign_test",
-    "smallest_p",
     "t_interval",
     "trainings_needed",
     "trend",

@@ -11,7 +11,6 @@ from scipy.special import stdtr, stdtrit
 
 from .foundations import NO_VARIANCE, check_fraction, check_pairs, check_values, pooled_variance
 from .hypotheses import mean_and_error, standard_error
-from .ranks import below_zero, hodges_lehmann
 
 LEVEL = 0.05
 
@@ -136,35 +135,6 @@ def equivalent_models(differences: NDArray[np.float64], margin: float) -> Equiva
         return _one_sided(math.nan, 0.0, math.nan, margin)
     error = float(np.std(differences, ddof=1)) / math.sqrt(n)
     return _one_sided(float(differences.mean()), error, n - 1, margin)
-
-
-def equivalent_shift(differences: NDArray[np.float64], margin: float) -> Equivalence:
-    """Test whether paired samples are shifted by less than a margin, from the ranks of their differences.
-
-    Two one-sided signed-rank tests, exact; the interval is that of `hodges_lehmann`, with at least 90 %. At 5 % it
-    takes five pairs.
-
-    Parameters
-    ----------
-    differences : ndarray of float64, shape (pairs,)
-        Of logarithms, they are ratios.
-    margin : float
-        In the unit of the differences, above 0.
-
-    Raises
-    ------
-    UsageError
-        The margin is not above 0, or a difference is NaN.
-
-    Examples
-    --------
-    >>> equivalent_shift(np.array([-0.02, -0.01, 0.0, 0.01, 0.02]), margin=0.05)
-    Equivalence(difference=0.0, low=-0.02, high=0.02, p=0.03125)
-    """
-    check_fraction("margin", margin, math.inf)
-    shift = hodges_lehmann(differences, 1 - 2 * LEVEL)
-    p = max(below_zero(differences - margin), below_zero(-differences - margin))
-    return Equivalence(shift.estimate, shift.low, shift.high, p)
 
 
 def _one_sided(difference: float, error: float, df: float, margin: float, largest: float = 1.0) -> Equivalence:

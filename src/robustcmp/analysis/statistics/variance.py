@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import chdtri, fdtri, stdtrit
 
 from ...errors import UsageError, check_count
@@ -36,7 +36,7 @@ class NestedVariance(NamedTuple):
     high: float
 
 
-def nested_variance(rates: NDArray[np.float64], confidence: float = 0.95) -> NestedVariance:
+def nested_variance(rates: ArrayLike) -> NestedVariance:
     """Split the variance of trained models' rates: between frameworks, and between training runs of one framework.
 
     Training runs are nested in frameworks, and both are taken for samples of more: a balanced one-way analysis of
@@ -94,7 +94,7 @@ def nested_variance(rates: NDArray[np.float64], confidence: float = 0.95) -> Nes
         return NestedVariance(framework, within, 1.0, 0.0, 1.0)  # nothing to measure it by
     # F / (1 + runs · framework/training_run) has an F distribution; solved for the share.
     f = between / within
-    ratios = [f / fdtri(*df, 0.5 + sign * confidence / 2) for sign in (1, -1)]
+    ratios = [f / fdtri(*df, 0.5 + sign * 0.95 / 2) for sign in (1, -1)]
     low, high = (float(np.clip((ratio - 1) / (ratio + runs - 1), 0, 1)) for ratio in ratios)
     return NestedVariance(framework, within, framework / (framework + within), low, high)
 

@@ -12,5 +12,4 @@ class BenchmarkPlots(Drawing[Any]):
     """The pictures of a benchmark; each method returns its Matplotlib axes."""
 
     learning = picture(trainings.draw)
-    time_to_accuracy = picture(trainings.draw_times)
     latency = picture(latency.draw)

@@ -1,0 +1,308 @@
+"""The gate: is a new model easier to fool than the one that it replaces, by more than a margin?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import UsageError
+from .statistics.foundations import NO_VARIANCE, check_fraction
+from .statistics.hypotheses import holm, mean_and_error, standard_error
+from .statistics.paired_rates import LEVEL, PairedRates, images_to_show, pair_rates
+from .twins import match_twins
+
+if TYPE_CHECKING:
+    from .results import Results
+
+AttackAnswer = Literal["not easier", "easier", "not shown", "uninformative"]
+AccuracyAnswer = Literal["holds", "worse", "not shown"]
+Unit = Literal["image", "training"]
+Outcome = Literal["passed", "easier", "less accurate", "not shown"]
+MARGIN = 0.02
+UNINFORMATIVE = 0.05
+"""An attack that fools fewer images of both models than this share, or all but fewer, says nothing about them."""
+POWER = 0.8
+NEAR_MARGIN = 0.9  # a difference found beyond this share of the margin would take a hundred times as many images
+
+
+@dataclass(frozen=True)
+class AttackVerdict:
+    """Whether a new model is easier to fool than the baseline under one attack.
+
+    Attributes
+    ----------
+    model, attack : str
+        The new model and the attack.
+    answer : str
+        ``"not easier"`` (`high` is below the margin), ``"easier"`` (above the margin after Holm's adjustment over
+        attacks), ``"not shown"``, or ``"uninformative"`` (under 5 % or over 95 % of both models' images are fooled).
+    baseline_rate, rate : float
+        The success rates on the baseline and on the new model, in [0, 1].
+    low, high : float
+        The bounds of `rate` - `baseline_rate`, each at 95 %.
+    p_easier : float
+        The p value of "easier by at most the margin", adjusted over attacks by Holm's method; NaN if uninformative.
+    unit : str
+        ``"image"``, or ``"training"`` where both models have several trainings.
+    images : int
+        The number of images.
+    images_needed : int, optional
+        If not shown: how many images would show "not easier" with 80 % power over all attacks, if the difference is
+        what was found. None where images cannot show it.
+    """
+
+    model: str
+    attack: str
+    answer: AttackAnswer
+    baseline_rate: float
+    rate: float
+    low: float
+    high: float
+    p_easier: float
+    unit: Unit
+    images: int
+    images_needed: int | None
+
+    @property
+    def difference(self) -> float:
+        """How much more often the new model is fooled, in [-1, 1]."""
+        return self.rate - self.baseline_rate
+
+
+@dataclass(frozen=True)
+class AccuracyVerdict:
+    """Whether a new model classifies clean images as well as the baseline.
+
+    Attributes
+    ----------
+    model : str
+        The new model.
+    answer : str
+        ``"holds"`` (`high` is below the margin), ``"worse"`` (`low` is above it) or ``"not shown"``.
+    baseline_accuracy, accuracy : float
+        The clean accuracies, in [0, 1].
+    low, high : float
+        The bounds of `baseline_accuracy` - `accuracy`, each at 95 %.
+    images : int
+        The number of images.
+    """
+
+    model: str
+    answer: AccuracyAnswer
+    baseline_accuracy: float
+    accuracy: float
+    low: float
+    high: float
+    images: int
+
+
+@dataclass(frozen=True)
+class Gate:
+    """Whether new models may replace a baseline.
+
+    Attributes
+    ----------
+    baseline : str
+        The model that the others are compared with.
+    margin, accuracy_margin : float
+        By how much a new model may be easier to fool, or less accurate, in (0, 1).
+    attacks : list of AttackVerdict
+        For each new model and attack.
+    accuracies : list of AccuracyVerdict
+        For each new model.
+    """
+
+    baseline: str
+    margin: float
+    accuracy_margin: float
+    attacks: list[AttackVerdict]
+    accuracies: list[AccuracyVerdict]
+
+    @property
+    def outcome(self) -> Outcome:
+        """``"passed"``, ``"easier"``, ``"less accurate"`` or ``"not shown"``.
+
+        Passed: clean accuracy holds, every informative attack is *not easier*, and each new model has one.
+        """
+        informative = [verdict for verdict in self.attacks if verdict.answer != "uninformative"]
+        if any(verdict.answer == "easier" for verdict in informative):
+            return "easier"
+        if any(verdict.answer == "worse" for verdict in self.accuracies):
+            return "less accurate"
+        every_model = {verdict.model for verdict in informative} == {verdict.model for verdict in self.accuracies}
+        shown = all(verdict.answer == "not easier" for verdict in informative)
+        holds = all(verdict.answer == "holds" for verdict in self.accuracies)
+        return "passed" if every_model and shown and holds else "not shown"
+
+
+class ModelPair:
+    """How often a baseline and a new model were fooled by one attack on the same images.
+
+    Attributes
+    ----------
+    attack : str
+        The attack.
+    baseline, new : ndarray of float64, shape (trainings, images)
+        The share of repeats in which each image was fooled, in [0, 1].
+    unit : str
+        ``"training"`` if both have several trainings. What images say bounds it then as well, so that trainings that
+        happen to agree are not certainty.
+    """
+
+    def __init__(
+        self, attack: str, baseline: NDArray[np.float64], new: NDArray[np.float64], repeats: int, *, paired: bool
+    ):
+        trainings = min(len(baseline), len(new))
+        self.attack = attack
+        self.baseline = baseline
+        self.new = new
+        self.unit: Unit = "training" if trainings > 1 else "image"
+        self._images = pair_rates(new.mean(axis=0), baseline.mean(axis=0), repeats if trainings == 1 else 1)
+        self._error = 0.0
+        self._df = math.nan
+        if trainings > 1 and paired:
+            _, self._error = mean_and_error(new.mean(axis=1) - baseline.mean(axis=1))
+            self._df = trainings - 1
+        elif trainings > 1:
+            self._error, self._df = standard_error(new.mean(axis=1), baseline.mean(axis=1))
+
+    @property
+    def difference(self) -> float:
+        """How much more often the new model is fooled, in [-1, 1]."""
+        return float(self.new.mean() - self.baseline.mean())
+
+    @property
+    def is_informative(self) -> bool:
+        """Whether the attack fools neither too few nor too many images of both models."""
+        rates = (float(self.baseline.mean()), float(self.new.mean()))
+        return max(rates) >= UNINFORMATIVE and min(rates) <= 1 - UNINFORMATIVE
+
+    def p_below(self, margin: float) -> float:
+        """Return the p value of the hypothesis that the difference is at least the margin."""
+        return max(self._images.p_below(margin), self._tail(self.difference - margin))
+
+    def p_above(self, margin: float) -> float:
+        """Return the p value of the hypothesis that the difference is at most the margin."""
+        return max(self._images.p_above(margin), self._tail(margin - self.difference))
+
+    def interval(self) -> tuple[float, float]:
+        """Return the lower and upper bounds of the difference, each at 95 %."""
+        low, high = self._images.interval()
+        if self._error**2 <= NO_VARIANCE:
+            return low, high
+        from scipy.special import stdtrit
+
+        half = float(stdtrit(self._df, 1 - LEVEL)) * self._error
+        return min(low, self.difference - half), max(high, self.difference + half)
+
+    def images_needed(self, margin: float, power: float) -> int | None:
+        """Return how many images would show that the difference is below the margin, None if it is near or above it."""
+        difference = max(self._images.difference, 0.0)
+        if self.unit == "training" or difference > NEAR_MARGIN * margin:
+            return None
+        needed = images_to_show(self._images.discordance, margin, power, difference)
+        repeats = self._images.images / len(self.new[0])  # independent image-repeats for each image
+        return math.ceil(needed / repeats)
+
+    def _tail(self, distance: float) -> float:
+        """Return the probability of trainings' means at least as far below the margin; 0 if they do not vary."""
+        if self._error**2 <= NO_VARIANCE:
+            return 0.0
+        from scipy.special import stdtr
+
+        return float(stdtr(self._df, distance / self._error))
+
+
+def open_gate(results: Results, margin: float = MARGIN, accuracy_margin: float | None = None) -> Gate:
+    """Compare every model of a run with its first one, for `Evaluation.gate`."""
+    check_fraction("margin", margin)
+    if accuracy_margin is None:
+        accuracy_margin = margin
+    check_fraction("accuracy_margin", accuracy_margin)
+    if len(results.models) < 2:
+        raise UsageError(f"expected two models or more, the baseline first; received {len(results.models)}")
+    baseline, *others = results.models
+    attacks: list[AttackVerdict] = []
+    for model in others:
+        attacks += judge_attacks(model, _pairs(results, baseline, model), margin)
+    accuracies = [_judge_accuracy(results, baseline, model, accuracy_margin) for model in others]
+    return Gate(baseline, margin, accuracy_margin, attacks, accuracies)
+
+
+def judge_attacks(model: str, pairs: Sequence[ModelPair], margin: float) -> list[AttackVerdict]:
+    """Return the verdict of each attack on a new model."""
+    informative = [pair for pair in pairs if pair.is_informative]
+    adjusted = holm([pair.p_above(margin) for pair in informative])
+    p_easier = {pair.attack: p for pair, p in zip(informative, adjusted, strict=True)}
+    power = power_of_each(len(informative))
+    verdicts = []
+    for pair in pairs:
+        answer: AttackAnswer = "not shown"
+        if not pair.is_informative:
+            answer = "uninformative"
+        elif pair.p_below(margin) < LEVEL:
+            answer = "not easier"
+        elif p_easier[pair.attack] < LEVEL:
+            answer = "easier"
+        low, high = pair.interval()
+        verdicts.append(
+            AttackVerdict(
+                model=model,
+                attack=pair.attack,
+                answer=answer,
+                baseline_rate=float(pair.baseline.mean()),
+                rate=float(pair.new.mean()),
+                low=low,
+                high=high,
+                p_easier=p_easier.get(pair.attack, math.nan),
+                unit=pair.unit,
+                images=pair.new.shape[1],
+                images_needed=pair.images_needed(margin, power) if answer == "not shown" else None,
+            )
+        )
+    return verdicts
+
+
+def power_of_each(attacks: int) -> float:
+    """Return the power that each of several attacks needs, so that all of them are shown with 80 % (Bonferroni)."""
+    return 1 - (1 - POWER) / max(attacks, 1)
+
+
+def _pairs(results: Results, baseline: str, model: str) -> list[ModelPair]:
+    """Return what every attack did that both models ran."""
+    pairs = []
+    for attack in results.attacks:
+        seeds = results.seeds(baseline, attack), results.seeds(model, attack)
+        if not all(seeds):
+            continue
+        expected = results.exact_pixel.probabilities(attack)
+        shares = {}
+        for name in (baseline, model):
+            success = results.values(name, attack, "success")
+            shares[name] = success.mean(axis=1) if expected is None else expected[name]
+        order = match_twins(results.twins, model, baseline, *reversed(seeds))
+        old = shares[baseline] if order is None else shares[baseline][order]
+        repeats = success.shape[1] if expected is None else 1
+        pairs.append(ModelPair(attack, old, shares[model], repeats, paired=order is not None))
+    return pairs
+
+
+def _judge_accuracy(results: Results, baseline: str, model: str, margin: float) -> AccuracyVerdict:
+    """Return the verdict on clean accuracy, from how many images both models classify correctly, or at least all do."""
+    images = int(results.manifest["images"]["of"])
+    old = results.clean_accuracy[baseline]
+    new = results.clean_accuracy[model]
+    both = min(results.correct_by_all, old, new)
+    rates = PairedRates((old - both) * images, (new - both) * images, images)
+    low, high = rates.interval()
+    answer: AccuracyAnswer = "not shown"
+    if rates.p_below(margin) < LEVEL:
+        answer = "holds"
+    elif rates.p_above(margin) < LEVEL:
+        answer = "worse"
+    return AccuracyVerdict(model, answer, old, new, low, high, images)

@@ -1,0 +1,150 @@
+"""The gate: verdicts about a new model that follow from how often each of two models is fooled."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
+
+import robustcmp as rc
+from robustcmp.analysis.gate import ModelPair, judge_attacks
+from robustcmp.analysis.statistics.paired_rates import PairedRates, images_to_show, pair_rates
+from robustcmp.errors import UsageError
+
+RESULTS = Path(__file__).parents[1] / "docs" / "results"
+COUNTS = st.integers(0, 40)
+
+
+def outcomes(only_a: int, only_b: int, both: int, images: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    a, b = np.zeros((2, images))
+    a[: only_a + both] = 1
+    b[only_a : only_a + both + only_b] = 1
+    return a, b
+
+
+# the score -----------------------------------------------------------------------------------------------------------
+
+
+@given(COUNTS, COUNTS, st.integers(1, 200), st.floats(-0.9, 0.9))
+def test_the_score_is_that_of_the_likeliest_probabilities(
+    only_a: int, only_b: int, more: int, difference: float
+) -> None:
+    n = only_a + only_b + more
+
+    def unlikelihood(p_b: float) -> float:
+        p_a = p_b + difference
+        terms = [(only_a, p_a), (only_b, p_b), (more, 1 - p_a - p_b)]
+        return -sum(count * math.log(max(p, 1e-300)) for count, p in terms if count)
+
+    bounds = (max(0.0, -difference), (1 - difference) / 2)
+    p_b = float(minimize_scalar(unlikelihood, bounds=bounds, method="bounded", options={"xatol": 1e-10}).x)
+    variance = n * (2 * p_b + difference - difference**2)
+    if variance < 1e-3:
+        return
+    expected = (only_a - only_b - n * difference) / math.sqrt(variance)
+    assert PairedRates(only_a, only_b, n).score(difference) == pytest.approx(expected, rel=0.01, abs=0.01)
+
+
+@given(COUNTS, COUNTS, st.integers(0, 200), st.floats(0.001, 0.5))
+def test_bounds_and_p_values_agree_and_change_sides_with_the_models(
+    only_a: int, only_b: int, more: int, margin: float
+) -> None:
+    rates = PairedRates(only_a, only_b, only_a + only_b + more + 1)
+    low, high = rates.interval()
+    assert low <= rates.difference <= high
+    assert low < high  # also where no image differs
+    if abs(high - margin) > 1e-6:
+        assert (high < margin) == (rates.p_below(margin) < 0.05)
+    if abs(low - margin) > 1e-6:
+        assert (low > margin) == (rates.p_above(margin) < 0.05)
+    other = PairedRates(only_b, only_a, rates.images)
+    assert other.interval() == pytest.approx((-high, -low), abs=1e-6)
+
+
+def test_the_interval_is_the_published_one() -> None:
+    # Tango 1998 and Newcombe 1998, table II: airway hyper-responsiveness, 12 and 2 of 50 pairs are discordant.
+    assert PairedRates(12, 2, 50).interval(0.025) == pytest.approx((0.0611, 0.3447), abs=5e-5)
+
+
+@given(st.integers(1, 20), st.integers(2, 50), st.integers(0, 2**32 - 1))
+def test_repeats_never_say_more_than_as_many_images(repeats: int, images: int, seed: int) -> None:
+    a, b = np.random.default_rng(seed).binomial(repeats, 0.3, (2, images)) / repeats
+    rates = pair_rates(a, b, repeats)
+    assert images - 1e-9 <= rates.images <= images * repeats + 1e-9
+    assert rates.difference == pytest.approx(a.mean() - b.mean())
+    once = pair_rates(a, b)
+    assert rates.interval()[1] <= once.interval()[1] + 1e-9
+    assert pair_rates(a, a, repeats).images == images
+
+
+def test_images_to_show_are_enough() -> None:
+    rng = np.random.default_rng(0)
+    images = images_to_show(0.05, 0.02, 0.8)
+    draws = rng.multinomial(images, [0.025, 0.025, 0.95], 1000)
+    shown = [PairedRates(float(a), float(b), images).p_below(0.02) < 0.05 for a, b, _ in draws]
+    assert 0.76 < np.mean(shown) < 0.86
+    assert images_to_show(0.05, 0.02, 0.8, difference=0.01) > 3 * images
+    with pytest.raises(UsageError, match=r"below the margin of 0\.02, received 0\.02"):
+        images_to_show(0.05, 0.02, 0.8, difference=0.02)
+
+
+# verdicts ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("only_new", "only_old", "both", "answer"),
+    [
+        (0, 0, 300, "not easier"),
+        (10, 12, 300, "not easier"),
+        (60, 5, 300, "easier"),
+        (30, 10, 300, "not shown"),
+        (10, 10, 20, "uninformative"),
+        (10, 10, 960, "uninformative"),
+        (80, 0, 0, "easier"),  # 8 % of the new model's images, none of the baseline's
+    ],
+)
+def test_an_attack_is_answered(only_new: int, only_old: int, both: int, answer: str) -> None:
+    new, old = outcomes(only_new, only_old, both, 1000)
+    [verdict] = judge_attacks("new", [ModelPair("fgsm", old[None], new[None], 1, paired=False)], 0.02)
+    assert verdict.answer == answer
+    assert verdict.difference == pytest.approx((only_new - only_old) / 1000)
+    assert verdict.low < verdict.difference < verdict.high
+    assert (verdict.images_needed or 0) > 0 if answer == "not shown" and only_new < 20 else True
+    assert math.isnan(verdict.p_easier) == (answer == "uninformative")
+
+
+def test_easier_is_adjusted_for_the_number_of_attacks() -> None:
+    new, old = outcomes(31, 1, 300, 1000)
+    pairs = [ModelPair(str(k), old[None], new[None] if k == 0 else old[None], 1, paired=False) for k in range(10)]
+    assert judge_attacks("new", pairs[:1], 0.02)[0].answer == "easier"
+    assert judge_attacks("new", pairs, 0.02)[0].answer == "not shown"
+
+
+@pytest.mark.parametrize("paired", [True, False])
+def test_trainings_are_the_unit_where_there_are_several(paired: bool) -> None:
+    rng = np.random.default_rng(0)
+    rates = np.array([0.1, 0.2, 0.3, 0.4])[:, None]
+    old = (rng.random((4, 2000)) < rates).astype(float)
+    new = old.copy()
+    [verdict] = judge_attacks("new", [ModelPair("fgsm", old, new, 1, paired=paired)], 0.02)
+    assert verdict.unit == "training"
+    assert verdict.answer == ("not easier" if paired else "not shown")
+    assert verdict.images_needed is None
+
+
+def test_a_stored_run_is_gated() -> None:
+    gate = rc.open_run(RESULTS / "lenet5-mnist-deployed").gate()
+    assert gate.outcome == "passed"
+    assert {verdict.answer for verdict in gate.attacks} == {"not easier", "uninformative"}
+    ev = rc.open_run(RESULTS / "lenet5-mnist-ten-trainings")
+    assert ev.gate().outcome == "not shown"
+    assert ev.gate(accuracy_margin=1e-6).accuracies[0].answer == "not shown"
+    for margin in (0, 2, math.nan):
+        with pytest.raises(UsageError, match="margin"):
+            ev.gate(margin=margin)
