@@ -56,10 +56,6 @@ class WeightsFile:
         return digest(self.weights)
 
 
-def _json(metadata: dict[str, Any]) -> str:
-    return json.dumps(metadata, sort_keys=True)
-
-
 def write_weights(path: Path, content: WeightsFile) -> None:
     """Write a weights file; it appears whole or not at all."""
 
@@ -68,7 +64,7 @@ def write_weights(path: Path, content: WeightsFile) -> None:
             target = file.create_group(group)
             for name, array in arrays.items():
                 target.create_dataset(name, data=array, track_times=False)
-        file.attrs["metadata"] = _json(content.metadata)
+        file.attrs["metadata"] = json.dumps(content.metadata, sort_keys=True)
 
     write_bytes_atomically(path, sealed.hdf5(KIND, write))
 
