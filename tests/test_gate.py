@@ -116,7 +116,7 @@ def test_an_attack_is_answered(only_new: int, only_old: int, both: int, answer: 
     assert verdict.difference == pytest.approx((only_new - only_old) / 1000)
     assert verdict.low < verdict.difference < verdict.high
     assert (verdict.images_needed or 0) > 0 if answer == "not shown" and only_new < 20 else True
-    assert math.isnan(verdict.p_easier) == (answer == "uninformative")
+    assert (verdict.p_easier is None) == (answer == "uninformative")
 
 
 def test_easier_is_adjusted_for_the_number_of_attacks() -> None:

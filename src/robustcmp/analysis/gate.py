@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -30,8 +30,7 @@ POWER = 0.8
 NEAR_MARGIN = 0.9  # a difference found beyond this share of the margin would take a hundred times as many images
 
 
-@dataclass(frozen=True)
-class AttackVerdict:
+class AttackVerdict(msgspec.Struct, frozen=True):
     """Whether a new model is easier to fool than the baseline under one attack.
 
     Attributes
@@ -45,8 +44,8 @@ class AttackVerdict:
         The success rates on the baseline and on the new model, in [0, 1].
     low, high : float
         The bounds of `rate` - `baseline_rate`, each at 95 %.
-    p_easier : float
-        The p value of "easier by at most the margin", adjusted over attacks by Holm's method; NaN if uninformative.
+    p_easier : float, optional
+        The p value of "easier by at most the margin", adjusted over attacks by Holm's method; None if uninformative.
     unit : str
         ``"image"``, or ``"training"`` where both models have several trainings.
     images : int
@@ -63,7 +62,7 @@ class AttackVerdict:
     rate: float
     low: float
     high: float
-    p_easier: float
+    p_easier: float | None
     unit: Unit
     images: int
     images_needed: int | None
@@ -74,8 +73,7 @@ class AttackVerdict:
         return self.rate - self.baseline_rate
 
 
-@dataclass(frozen=True)
-class AccuracyVerdict:
+class AccuracyVerdict(msgspec.Struct, frozen=True):
     """Whether a new model classifies clean images as well as the baseline.
 
     Attributes
@@ -101,8 +99,7 @@ class AccuracyVerdict:
     images: int
 
 
-@dataclass(frozen=True)
-class Gate:
+class Gate(msgspec.Struct, frozen=True):
     """Whether new models may replace a baseline.
 
     Attributes
@@ -259,7 +256,7 @@ def judge_attacks(model: str, pairs: Sequence[ModelPair], margin: float) -> list
                 rate=float(pair.new.mean()),
                 low=low,
                 high=high,
-                p_easier=p_easier.get(pair.attack, math.nan),
+                p_easier=p_easier.get(pair.attack),
                 unit=pair.unit,
                 images=pair.new.shape[1],
                 images_needed=pair.images_needed(margin, power) if answer == "not shown" else None,
