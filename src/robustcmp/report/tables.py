@@ -286,7 +286,7 @@ def _indicator(results: Results) -> Table:
 def _without_failed_starts(results: Results) -> dict[str, dict[str, float]]:
     """Return R without each attack that could not begin on some images."""
     without = {}
-    for attack in results.starts.failed:
+    for attack in results.failed_starts:
         if attack in results.indicator_attacks:
             rates = results.indicator_rates()
             others = {model: {a: r for a, r in of.items() if a != attack} for model, of in rates.items()}
