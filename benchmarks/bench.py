@@ -162,31 +162,6 @@ def floor(frameworks: list[str], data: Dataset) -> Iterator[dict[str, Any]]:
                         yield {"framework": framework, "attack": name} | time_attack(counted, attack, 1000, 1, tried)
 
 
-def growth(frameworks: list[str], data: Dataset) -> Iterator[dict[str, Any]]:
-    """Measure how time grows with images and repeats, and ten repeats of single pixel against its exact table.
-
-    Each is done a few times, in rounds, so that what drifts meanwhile does so for all of them.
-    """
-    counted = Counted(frameworks[0], "lenet5", data)
-    tried = counted.best_ways()
-    attacks = drawn()
-    exact: Any = rc.attacks.SinglePixel(exact=True)
-    for name in ("fgsm", "single_pixel"):
-        for _ in range(5):
-            for n in (250, 500, 1000, 2000):
-                yield {"framework": frameworks[0], "attack": name} | time_attack(counted, attacks[name], n, 1, tried)
-    for _ in range(3):
-        ten = time_attack(counted, attacks["single_pixel"], 1000, 10, tried)
-        yield {"framework": frameworks[0], "attack": "single_pixel"} | ten
-        yield {"framework": frameworks[0], "attack": "single_pixel, exact"} | time_attack(
-            counted, exact, 1000, 1, tried
-        )
-    for _ in range(2):
-        for n, repeats in ((250, 1), (500, 1), (1000, 1), (2000, 1), (250, 10)):
-            one = time_attack(counted, attacks["boundary"], n, repeats, tried)
-            yield {"framework": frameworks[0], "attack": "boundary"} | one
-
-
 def rivals(frameworks: list[str], data: Dataset) -> Iterator[dict[str, Any]]:
     """Time other tools on the torch model and the same images, beside robustcmp on as many."""
     counted = Counted("torch", "lenet5", data)
@@ -277,7 +252,6 @@ def hosted(frameworks: list[str], data: Dataset) -> Iterator[dict[str, Any]]:
 
 PARTS: dict[str, Callable[[list[str], Dataset], Iterator[dict[str, Any]]]] = {
     "floor": floor,
-    "growth": growth,
     "hosted": hosted,
     "rivals": rivals,
     "memory": memory,

@@ -1,7 +1,7 @@
-"""Half an hour on a machine with a GPU: its tests, floors, VGG-16, and AutoAttack beside its authors' code.
+"""Half an hour on a machine with a GPU: the tests that need one, attacks beside their floors, and VGG-16.
 
-    python benchmarks/on_gpu.py OUT --autoattack build/auto-attack
-    python benchmarks/on_gpu.py OUT --tiny          # rehearse on a CPU, in minutes: small networks, few images
+    python benchmarks/on_gpu.py OUT
+    python benchmarks/on_gpu.py OUT --tiny    # rehearse on a CPU, in minutes: small networks, few images
 
 Each step is a process of its own, writes into OUT at once, and is not done again where its file is there; a step that
 fails does not keep the others from being done. Bring back OUT without its weights.
@@ -31,7 +31,7 @@ ROUNDS = 3
 LIMIT = 900  # seconds of a step
 
 
-def list_steps(out: Path, tiny: bool, autoattack: Path | None) -> Iterator[tuple[str, list[str]]]:
+def list_steps(out: Path, tiny: bool) -> Iterator[tuple[str, list[str]]]:
     """Yield the name and the command of each step, in the order in which they matter."""
     device = "cpu" if tiny else "cuda"
     floors = [str(Path(__file__)), str(out), *(["--tiny"] if tiny else [])]
@@ -47,8 +47,6 @@ def list_steps(out: Path, tiny: bool, autoattack: Path | None) -> Iterator[tuple
     attack = ["-m", "robustcmp.eval", "--architecture", model, "--dataset", dataset, "--device", device]
     attack += ["--images", "20" if tiny else "1000", "--repeats", "1", "--out", str(out / "run"), "--weights"]
     yield "attack", [*attack, *(f"{framework}={path}" for framework, path in weights.items())]
-    if autoattack:
-        yield "autoattack", ["benchmarks/agreement.py", str(autoattack), "--only", "agreement"]
 
 
 def measure_floors(framework: str, tiny: bool) -> Iterator[dict[str, Any]]:
@@ -81,7 +79,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--tiny", action="store_true", help="a rehearsal on a CPU")
-    parser.add_argument("--autoattack", type=Path, help="a checkout of the authors' code, see agreement.py")
     parser.add_argument("--floor", choices=FRAMEWORKS, help="print this step's rows alone")
     options = parser.parse_args()
     if options.floor:
@@ -91,7 +88,7 @@ def main() -> int:
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "machine.json").write_text(json.dumps(made_with() | {"gpu": name_gpu()}, indent=1) + "\n")
     failed = 0
-    for name, arguments in list_steps(options.out, options.tiny, options.autoattack):
+    for name, arguments in list_steps(options.out, options.tiny):
         done = options.out / f"{name}.txt"
         if done.exists():
             continue

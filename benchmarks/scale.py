@@ -42,12 +42,10 @@ MODELS, TRAININGS, IMAGES = 10, 100, 20  # of the run of many cells
 REPEATS = 50
 
 
-def fresh(code: str, *arguments: str) -> dict[str, Any]:
-    """Run Python code in a process of its own, and return the JSON that it prints, with its seconds and its memory."""
+def read_fresh(*arguments: str) -> dict[str, Any]:
+    """Read a run in a process of its own, and return the JSON that it prints, with its seconds."""
     began = time.perf_counter()
-    printed = subprocess.run(
-        [sys.executable, "-c", code, *arguments], check=True, capture_output=True, text=True
-    ).stdout
+    printed = subprocess.run([sys.executable, "-c", READ, *arguments], check=True, stdout=subprocess.PIPE).stdout
     values: dict[str, Any] = json.loads(printed.splitlines()[-1])
     return values | {"seconds_in_all": time.perf_counter() - began}
 
@@ -127,7 +125,7 @@ def many_cells(directory: Path) -> dict[str, Any]:
         "save_ms": 1000 * (saved - began) / len(cells),
         "assemble_seconds": assembled - saved,
         "results_seconds": written - assembled,
-        "read": [fresh(READ, out) for _ in range(5)],
+        "read": [read_fresh(out) for _ in range(5)],
     }
 
 
@@ -225,42 +223,28 @@ def of_children() -> float:
     return used.ru_utime + used.ru_stime
 
 
-PARTS = ("cells", "workers", "isolation")
-
-
-def parser() -> argparse.ArgumentParser:
-    """Return the parser of the command."""
-    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
-    made.add_argument("--images", type=int, default=100, help="of the comparison by real workers")
-    made.add_argument("--long-images", type=int, default=500, help="of the long comparison, with and without isolation")
-    made.add_argument("--rounds", type=int, default=3, help="turns of the comparison by real workers")
-    return made
-
-
 def main() -> None:
     """Measure what is asked for, and write each part as soon as it is there."""
-    options = parser().parse_args()
-
-    def keep(part: str, rows: object) -> None:
-        made = made_with()
-        content = {
-            "command": "python benchmarks/" + " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
-            "threads": cores(),
-            "processor": processor(),
-            "versions": made["versions"],
-            "rows": rows,
-        }
-        (HERE / "results" / f"scale-{part}.json").write_text(json.dumps(content, indent=1) + "\n")
-
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parts = ("cells", "workers", "isolation")
+    parser.add_argument("--only", nargs="+", choices=parts, default=parts)
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="robustcmp-scale-") as directory:
-        if "workers" in options.only:
-            keep("workers", real_workers(Path(directory), [*WAYS], options.images, options.rounds))
-        if "isolation" in options.only:
-            ways = ["in process", "isolated"]
-            keep("isolation", real_workers(Path(directory), ways, options.long_images, options.rounds))
-        if "cells" in options.only:
-            keep("cells", [many_cells(Path(directory))])
+        for part in options.only:
+            if part == "cells":
+                rows = [many_cells(Path(directory))]
+            elif part == "workers":
+                rows = real_workers(Path(directory), [*WAYS], images=100, rounds=3)
+            else:
+                rows = real_workers(Path(directory), ["in process", "isolated"], images=500, rounds=3)
+            content = {
+                "command": "python benchmarks/" + " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+                "threads": cores(),
+                "processor": processor(),
+                "versions": made_with()["versions"],
+                "rows": rows,
+            }
+            (HERE / "results" / f"scale-{part}.json").write_text(json.dumps(content, indent=1) + "\n")
 
 
 if __name__ == "__main__":

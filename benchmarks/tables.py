@@ -17,7 +17,6 @@ from robustcmp.bench.benchmark import Benchmark
 HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs"
 AIMS = {"fgsm": "1.25", "single_pixel": "1.25", "boundary": "2"}
-IMAGES = (250, 500, 1000, 2000)
 COMMAND_TIMES = {"the command": "seconds", "the attacks": "attacks_seconds"}
 Rows = list[dict[str, Any]]
 Part = Callable[[dict[str, Any]], str]
@@ -50,31 +49,6 @@ def floor(results: dict[str, Any]) -> str:
     return _table(
         ["attack", *frameworks, "aim"],
         ([attack, *(cell(attack, framework) for framework in frameworks), aim] for attack, aim in AIMS.items()),
-    )
-
-
-def growth(results: dict[str, Any]) -> str:
-    """The median time of each number of images, and what one query takes of a forward pass."""
-    rows: Rows = results["growth"]["rows"]
-
-    def cell(attack: str, images: int, repeats: int) -> str:
-        those = [row for row in rows if (row["attack"], row["images"], row["repeats"]) == (attack, images, repeats)]
-        if not those:
-            return "–"
-        return f"{_seconds(median(row['seconds'] for row in those))} ({median(row['ratio'] for row in those):.2f})"
-
-    return _table(
-        ["attack", *(f"{n:,} images" for n in IMAGES), "ten repeats"],
-        [
-            ["fgsm", *(cell("fgsm", n, 1) for n in IMAGES), "–"],
-            [
-                "single_pixel",
-                *(cell("single_pixel", n, 1) for n in IMAGES),
-                cell("single_pixel", 1000, 10) + " of 1,000",
-            ],
-            ["single_pixel, exact", "–", "–", cell("single_pixel, exact", 1000, 1), "–", "–"],
-            ["boundary", *(cell("boundary", n, 1) for n in IMAGES), cell("boundary", 250, 10) + " of 250"],
-        ],
     )
 
 
@@ -445,7 +419,6 @@ PAGES: dict[str, dict[str, Part]] = {
     "performance.md": {
         "forward": forward,
         "floor": floor,
-        "growth": growth,
         "memory": memory,
         "hosted": hosted,
         "rivals": rivals,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +12,6 @@ import pytest
 from numpy.typing import NDArray
 
 import robustcmp as rc
-from robustcmp.cli import eval as eval_command
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import ModelError, UsageError
 from robustcmp.models.classifier import Classifier
@@ -210,28 +208,3 @@ def test_what_is_expected_is_a_fraction_of_a_model(network: Any, digits: Dataset
         compare(models, digits, expected_accuracy=97.2)
     with pytest.raises(UsageError, match=r"unknown model in expected_accuracy 'mien': did you mean 'mine'"):
         compare(models, digits, expected_accuracy={"mien": 0.9})
-
-
-def test_the_command_takes_percentages(
-    network: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    torch.save(network.state_dict(), "a.pt")
-    described = "mine:torch=a.pt,mean=0.5"
-    more = ["--architecture", "lenet1", "--dataset", "digits"]
-    more += ["--suite", "smoke", "--images", "4", "--repeats", "1", "--batch-size", "64", "--json"]
-    for percentage in ("0.97", "101", "high"):
-        assert eval_command.main(["--weights", f"{described},accuracy={percentage}", *more]) == 2
-        message = "accuracy: expected a percentage above 1 and up to 100, such as 97.2, received "
-        assert f"{message}'{percentage}'" in capfd.readouterr().err
-    assert eval_command.main(["--weights", f"{described},accuracy=50", *more]) == 0
-    accuracy = json.loads(capfd.readouterr().out)["clean_accuracy"]["mine"]
-    cells = {path: path.stat().st_mtime_ns for path in Path("runs").rglob("cells/*")}
-    assert cells
-    wanted = 100 * accuracy + 9
-    for extra in ([], ["--dry-run"]):  # also of a finished run
-        assert eval_command.main(["--weights", f"{described},accuracy={wanted:.1f}", *more, *extra]) == 1
-        assert f"mine/0 should classify {wanted:.1f}% of these images" in (error := capfd.readouterr().err)
-        assert "See --weights." in error
-    assert eval_command.main(["--weights", f"{described},accuracy=50", *more]) == 0
-    assert {path: path.stat().st_mtime_ns for path in Path("runs").rglob("cells/*")} == cells

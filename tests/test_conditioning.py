@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import robustcmp as rc
 from robustcmp.analysis.followups import Conditioning
-from robustcmp.analysis.recorded import Twins
+from robustcmp.analysis.twins import Twins
 from robustcmp.attacks import APGD, FGSM, SinglePixel
 from robustcmp.attacks.suite import Suite
 from robustcmp.cli import command

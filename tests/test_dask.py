@@ -21,15 +21,13 @@ import planted
 import pytest
 from conftest import answers
 from test_executors import Evaluate, children, evaluate, made  # noqa: F401, a fixture
-from test_own_network import NETWORK
 
 import robustcmp as rc
 from robustcmp import frameworks
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import RobustcmpError, UsageError
-from robustcmp.networks.architecture import get_architecture
-from robustcmp.networks.weights import WeightsFile, write_weights
-from robustcmp.runs import dask, tasks
+from robustcmp.networks.weights import write_weights
+from robustcmp.runs import dask
 from robustcmp.sources.from_files import FromFile
 from robustcmp.sources.from_zoo import FromZoo
 
@@ -88,17 +86,16 @@ def test_without_dask_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_what_a_worker_lacks_is_named() -> None:
-    here = dask.describe_worker()
+    here = dask.describe_worker(SimpleNamespace(name="here"))
     assert set(frameworks.installed()) <= set(here.frameworks)
 
-    remote = SimpleNamespace(frameworks=("torch", "numpy"), device="cpu")
-    task: Any = SimpleNamespace(remote=remote)
+    task: Any = SimpleNamespace(frameworks=("torch", "numpy"), device="cpu")
     there = here._replace(frameworks={"torch": frameworks.versions("torch")})
     assert there.find_lack(task) == ""
     assert there._replace(version="9").find_lack(task).startswith("robustcmp ")
     assert there._replace(frameworks={}).find_lack(task) == "torch"
     assert there._replace(frameworks={"torch": ["0"]}).find_lack(task) == "torch in the version of this process"
-    remote.device = "cuda"
+    task.device = "cuda"
     assert there._replace(gpus=0).find_lack(task) == "a GPU"
     assert there._replace(gpus=1).find_lack(task) == ""
 
@@ -138,7 +135,7 @@ def test_the_task_of_a_worker_that_is_killed_is_done_by_another(
 @pytest.mark.usefixtures("none_left")
 def test_a_task_that_kills_two_workers_has_failed(evaluate: Evaluate) -> None:  # noqa: F811
     ev = evaluate({"a": made("sound"), "bad": made("kills_its_worker")}, "dask:1")
-    assert ev.failed == {"bad": {"pixel": "two workers were lost while they did it: 0, 0."}}
+    assert ev.failed == {"bad": {"pixel": "two workers were lost while they did it."}}
 
 
 @pytest.mark.usefixtures("none_left")
@@ -159,23 +156,9 @@ def test_a_model_that_differs_on_workers_is_attacked_at_home(
     models = {"a": made("sound"), "b": made("differs")}
     ev = evaluate(models, "dask:2")
     said = [record.getMessage() for record in caplog.records if record.name == "robustcmp"]
-    assert any(text.startswith("b/0 is not attacked by the worker ") for text in said)
+    assert any(text.startswith("b/0 stays in this process: on the worker ") for text in said)
     assert set(ev.costs.set_index("model").worker["b"]) == {""}
     assert ev.dataset.identical(evaluate(models, out=tmp_path / "straight").dataset)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("none_left")
-def test_an_interruption_keeps_what_is_finished(evaluate: Evaluate, tmp_path: Path) -> None:  # noqa: F811
-    def interrupt() -> None:
-        raise KeyboardInterrupt
-
-    models = {"a": made("sound"), "b": made("slow")}
-    with pytest.raises(KeyboardInterrupt):
-        evaluate(models, "dask:2", progress=Watching(interrupt))
-    assert list((tmp_path / "run" / "cells").glob("*.h5"))
-    assert not local_workers()
-    assert not evaluate(models, "dask:2").failed
 
 
 @pytest.mark.slow
@@ -183,6 +166,7 @@ def test_ctrl_c_at_a_terminal_is_for_the_head_alone(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     asked = "--model lenet1 --framework torch --training-seeds 0 1 --dataset digits --suite smoke --images 100"
     command = [sys.executable, "-m", "robustcmp.eval", *asked.split(), "--repeats", "300", "--executor", "dask:2"]
+    command = ["env", "--default-signal=INT", *command]  # a shell's background job ignores it
     with subprocess.Popen(command, cwd=tmp_path, start_new_session=True, stderr=subprocess.PIPE, text=True) as head:
         limit = time.monotonic() + 120
         while not list(tmp_path.glob("runs/*/cells/*.h5")):
@@ -378,31 +362,3 @@ def test_no_scheduler_is_a_usage_error_before_anything_else(
     assert not (tmp_path / "run").exists()
     gc.collect()
     assert capfd.readouterr().err == ""
-
-
-@pytest.mark.slow
-def test_files_and_images_go_to_a_worker_once(
-    cluster: Cluster, digits: Dataset, random_weights: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("torch")
-    monkeypatch.chdir(tmp_path)
-    Path("mine.toml").write_text(NETWORK)
-    write_weights(tmp_path / "mine.h5", WeightsFile(random_weights(get_architecture("mine.toml"), 0), {}))
-    read: list[str] = []
-    luggage = tasks.Luggage.__getitem__
-
-    def reading(self: tasks.Luggage, sha: str) -> Any:
-        read.append(sha)
-        return luggage(self, sha)
-
-    monkeypatch.setattr(tasks.Luggage, "__getitem__", reading)
-    cluster.start_worker("only", hidden=["jax", "tensorflow"])
-    origins = {
-        "torch": [FromZoo("lenet1", "digits", "torch", seed=seed) for seed in (0, 1)],
-        "mine": FromFile("mine.h5", "torch", "mine.toml"),
-    }
-    asked = {"suite": "smoke", "n": 5, "repeats": 1, "batch_size": 16, "progress": False}
-    executor = cluster.address
-    ev = rc.evaluate(origins, digits.images, digits.labels, **asked, executor=executor)
-    assert len(ev.costs) == 9
-    assert len(read) == len(set(read)) == 5  # the images, three files of weights and one with an architecture

@@ -32,7 +32,7 @@ from robustcmp.models.model import Model
 from robustcmp.networks.architecture import get_architecture
 from robustcmp.report.text import summary, to_text
 from robustcmp.sources.deployed import FromDeployedFile
-from robustcmp.sources.named_files import describe_normalisation, file_origins, with_sources
+from robustcmp.sources.named_files import describe_normalisation, file_origins, pair_with_sources
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -320,7 +320,7 @@ def test_a_file_that_normalises_its_images_itself_says_so(
     numbers: str, expected: dict[str, Any], own_files: dict[str, Path], digits: Dataset
 ) -> None:
     given = [f"torch={own_files['a']},mean=0.1,std=0.5", f"onnxruntime={own_files['a.onnx']}{numbers}"]
-    origins, _ = with_sources(file_origins(given, "lenet1"))
+    origins, _ = pair_with_sources(file_origins(given, "lenet1"))
     [file] = origins["onnxruntime"]
     assert isinstance(file, FromDeployedFile)
     assert {"mean": file.mean, "std": file.std} == expected
@@ -399,17 +399,17 @@ def test_a_dataset_without_training_images_calibrates_nothing(
 def test_as_many_files_as_trained_networks_are_paired_in_their_order(own_files: dict[str, Path]) -> None:
     given = [f"torch={own_files['b']}", f"torch={own_files['a']}"]
     runtimes = [f"onnxruntime={own_files['b.onnx']}", f"onnxruntime={own_files['a.onnx']}"]
-    pairs, lines = with_sources(file_origins([*given, *runtimes], "lenet1"))
+    pairs, lines = pair_with_sources(file_origins([*given, *runtimes], "lenet1"))
     assert [file.converted_from for file in pairs["onnxruntime"]] == pairs["torch"]  # type: ignore[union-attr]
     assert len(lines) == 2
     for unclear in ([*given, runtimes[0]], [given[0], f"jax={own_files['a']}", *runtimes[:1]]):
         if unclear[1].startswith("jax"):
             pytest.importorskip("jax")
-        pairs, lines = with_sources(file_origins(unclear, "lenet1"))
+        pairs, lines = pair_with_sources(file_origins(unclear, "lenet1"))
         assert [file.converted_from for file in pairs["onnxruntime"]] == [None]  # type: ignore[union-attr]
         [line] = lines
         assert "Name one trained network, or as many files of onnxruntime as of one framework" in line
-    assert with_sources(file_origins(runtimes))[1] == []
+    assert pair_with_sources(file_origins(runtimes))[1] == []
 
 
 @pytest.mark.parametrize("order", ["NHWC", "NCHW"])

@@ -18,7 +18,6 @@ from conftest import SIGNALS, as_at_a_terminal
 from test_hosts import HOST, LINEAR, gone
 
 from robustcmp.cli import eval as eval_command
-from robustcmp.networks.weights import read_weights
 from robustcmp.threads import in_order
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc says when a process handles signals")
@@ -145,15 +144,6 @@ def test_the_console_script_handles_signals_as_soon_as_its_module_is_there() -> 
 
 
 @pytest.mark.slow
-def test_an_interrupt_that_an_import_makes_an_error_of() -> None:
-    number = signal.SIGINT
-    with started(*EVAL, "--weights", "torch=hung:network", "--dataset", "digits", HANG="in_a_file_that_fails") as child:
-        wait_for(child, hanging)
-        child.send_signal(number)
-        ended(child, number)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("framework", ["torch", "tensorflow", "jax"])
 def test_an_interrupt_while_a_framework_is_imported(framework: str) -> None:
     library = {"tensorflow": "tensorflow/python", "jax": "jaxlib"}.get(framework, framework)
@@ -175,19 +165,6 @@ def test_a_signal_in_the_middle_of_an_attack(number: int, threads: str, elsewher
         ended(child, number)
     assert len(list(elsewhere.glob("run/cells/*.h5"))) == 1
     assert list(elsewhere.glob("run/**/*.tmp")) == []
-
-
-@pytest.mark.slow
-def test_a_signal_in_the_middle_of_a_training(elsewhere: Path) -> None:
-    number = signal.SIGHUP
-    arguments = ["--model", "lenet1", "--framework", "torch", "--dataset", "digits", "--epochs", "500", "--out", "."]
-    with started("-m", "robustcmp.train", *arguments) as child:
-        wait_for(child, lambda: list(elsewhere.glob("*.checkpoint.h5")))
-        child.send_signal(number)
-        ended(child, number, "robustcmp.train")
-    [checkpoint] = elsewhere.glob("*.checkpoint.h5")
-    assert len(read_weights(checkpoint).curves["loss"]) >= 1
-    assert list(elsewhere.glob("*.tmp")) == []
 
 
 # what hangs
@@ -223,19 +200,6 @@ def test_a_second_ctrl_c_ends_at_once(where: str) -> None:
         ended(child, signal.SIGINT)
 
 
-def test_what_is_done_is_done_though_an_interrupt_was_lost() -> None:
-    code = (
-        "import sys, hung\nfrom robustcmp.cli import command, ending\n"
-        "def run(given):\n    try:\n        hung.forever()\n    except BaseException:\n        print('done')\n"
-        "sys.exit(ending.run_process(lambda: command.run_command(run, 'robustcmp.eval', None), 'robustcmp.eval'))"
-    )
-    with started("-c", code) as child:
-        wait_for(child, hanging)
-        child.send_signal(signal.SIGTERM)
-        assert child.communicate(timeout=60) == ("done\n", "")
-        assert child.returncode == 0
-
-
 def test_a_signal_that_is_sent_twice_is_one() -> None:
     """As `timeout` does: to its child, and to the group."""
     with started(*hung("while_it_cleans_up", 1.5)) as child:
@@ -245,15 +209,6 @@ def test_a_signal_that_is_sent_twice_is_one() -> None:
         wait_for(child, Path("cleaning").exists)
         child.send_signal(signal.SIGTERM)
         ended(child, signal.SIGTERM)
-
-
-@pytest.mark.slow
-def test_a_model_that_hangs_in_two_threads() -> None:
-    arguments = ["--weights", "torch=hung:network", "--dataset", "digits", "--suite", "long.toml", "--out", "run"]
-    with started(*EVAL, *arguments, OMP_NUM_THREADS="2") as child:
-        wait_for(child, lambda: len(hanging()) == 2)
-        child.send_signal(signal.SIGINT)
-        ended(child, signal.SIGINT)
 
 
 def test_an_interrupt_does_not_wait_for_threads_that_hang() -> None:
@@ -355,17 +310,6 @@ def test_what_is_ignored_stays_ignored(number: int) -> None:
 
 
 # programs that call commands, or the library
-
-
-def test_the_library_handles_no_signals() -> None:
-    code = (
-        "import signal; numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]; "
-        "before = [*map(signal.getsignal, numbers)]; import robustcmp as rc; from robustcmp import eval, train; "
-        "rc.evaluate, rc.fit; assert before == [*map(signal.getsignal, numbers)]"
-    )
-    with started("-c", code) as child:
-        said = child.communicate()[1]
-    assert child.returncode == 0, said
 
 
 def test_a_command_that_a_program_calls_leaves_its_handlers(capfd: pytest.CaptureFixture[str]) -> None:

@@ -12,11 +12,9 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import msgspec
-import numpy as np
 import planted
 import pytest
 from conftest import PIXEL_AND_WALK, answers
@@ -28,19 +26,12 @@ from robustcmp.data.dataset import Dataset
 from robustcmp.errors import ModelError, UsageError
 from robustcmp.evaluation import find_finished
 from robustcmp.frameworks import NAMES
-from robustcmp.models.batches import BATCH_SIZES
 from robustcmp.records.store import Run
 from robustcmp.report.tables import tables
 from robustcmp.report.text import summary, to_text
 from robustcmp.report.words import notes
 from robustcmp.runs import plan
-from robustcmp.runs.child import Bench
 from robustcmp.runs.identity import Identity
-from robustcmp.runs.question import validate
-from robustcmp.runs.trial import TrialTask, trials
-from robustcmp.sources.from_code import FromFunction
-from robustcmp.sources.from_files import FromFile
-from robustcmp.sources.from_zoo import FromZoo
 
 GIB = 2**30
 FGSM = """
@@ -265,16 +256,6 @@ def test_what_failed_elsewhere_is_not_conditioned_on_here(evaluate: Evaluate, mo
     assert {attack for attack, share in success.items() if math.isnan(share)} == {"pixel"}
 
 
-def test_where_everything_failed_there_is_still_a_run(evaluate: Evaluate, tmp_path: Path) -> None:
-    suite = tmp_path / "pixel.toml"
-    suite.write_text(PIXEL_AND_WALK.partition("[attacks.walk]")[0])
-    ev = evaluate({"bad": made("raises")}, "isolated", suite=suite)
-    assert ev.failed == {"bad": {"pixel": "ArithmeticError: no such logits"}}
-    assert ev.run_checks().empty
-    ev.to_html(tmp_path / "page.html")
-    assert json.dumps(ev.to_json())
-
-
 def test_an_attack_that_failed_everywhere_has_nothing_of_its_own(evaluate: Evaluate, tmp_path: Path) -> None:
     ev = evaluate({"bad": made("refuses")}, "isolated", suite="smoke")
     assert ev.failed["bad"].keys() == {"single_pixel", "boundary"}
@@ -294,93 +275,10 @@ def test_in_this_process_an_error_ends_the_comparison(evaluate: Evaluate, monkey
         evaluate({"a": made("sound"), "bad": planted.raises()}, "isolated")
 
 
-TRIED: dict[str, tuple[dict[str, Any], str]] = {
-    "segfaults_at_load": (
-        {"executor": "isolated"},
-        r"its process ended by SIGSEGV\. It wrote last: Fatal Python error: Segmentation fault .*planted.*",
-    ),
-    "aborts_at_once": (
-        {"executor": "dask:1"},
-        r"its process ended by SIGABRT\. It wrote last: .*planted.*",
-    ),
-    "hangs_at_once": (
-        {"group_seconds": 3},
-        r"it took longer than the 3 s that a group may take, loading its model included\.",
-    ),
-}
-
-
-@pytest.mark.parametrize("kind", TRIED)
-def test_a_model_that_ends_its_process_before_any_work_is_named_in_a_line(
-    kind: str, evaluate: Evaluate, tmp_path: Path
-) -> None:
-    pytest.importorskip("distributed")
-    options, how = TRIED[kind]
-    evaluate({"a": made("sound")})
-    before, running = contents(tmp_path / "run"), children()
-    with pytest.raises(ModelError) as ended:
-        evaluate({"bad": made(kind), "a": made("sound")}, **options)
-    assert re.fullmatch(
-        rf"the model bad/0 \(planted:{kind}\) could not be loaded and asked in a process of its own, "
-        rf"and nothing was begun\. Mend the model, or leave it out\. What came: {how}",
-        str(ended.value),
-    )
-    assert children() == running
-    assert contents(tmp_path / "run") == before
-    new = tmp_path / "new"
-    with pytest.raises(ModelError, match="the model bad/0 "):
-        evaluate({"bad": made(kind)}, out=new, **options)
-    assert not new.exists()
-
-
-def contents(directory: Path) -> dict[str, bytes]:
-    """Everything that a directory holds."""
-    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
-
-
 @pytest.mark.parametrize("executor", [None, "isolated"], ids=["in process", "isolated"])
 def test_sys_exit_in_a_model_ends_in_a_line_that_names_it(executor: str | None, evaluate: Evaluate) -> None:
     with pytest.raises(ModelError, match=r"^sys\.exit\(3\) was called while loading bad/0: .* leave the model out\.$"):
         evaluate({"bad": made("exits_at_load")}, executor)
-
-
-def test_only_models_that_are_not_the_zoos_are_tried() -> None:
-    images, labels = np.zeros((1500, 28, 28, 1), np.float32), np.zeros(1500, np.int64)
-    question = validate(images, labels, "smoke", None, None, False, 0, None)
-    file = FromFile("mine.h5", "torch", "lenet1")
-    models = {
-        "zoo": FromZoo("lenet1", "digits", "torch"),
-        "own": [rc.from_function("nets:mine"), file],
-        "loaded": planted.sound(),
-    }
-    tried = trials(models, question, {"batch_sizes": {"own": 64}}, "cpu")
-    assert [(trial.label, trial.origin.source) for trial in tried] == [("own/0", "nets:mine"), ("own/1", "mine.h5")]
-    assert tried[0].needs_gradient
-    assert len(tried[0].images) == len(tried[0].labels) == BATCH_SIZES[-1]
-
-
-@pytest.mark.parametrize(("batch_size", "measured"), [(None, {}), (48, {}), (None, {"m": 96})])
-def test_a_trial_asks_what_the_comparison_will(
-    batch_size: int | None, measured: dict[str, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked, gradients = set(), []
-
-    def vjp(x: Any, v: Any) -> Any:
-        gradients.append(len(x))
-        return np.ones_like(x)
-
-    def logits(x: Any) -> Any:
-        asked.add(len(x))
-        return np.stack([x[:, 0, 0, 0], -x[:, 0, 0, 0]], axis=1)
-
-    monkeypatch.setattr(FromFunction, "load", lambda *_: rc.wrap_functions(logits=logits, vjp=vjp))
-    trial = TrialTask(
-        "m", "m/0", FromFunction("x:y"), "cpu", planted.IMAGES, planted.LABELS, True, batch_size, measured
-    )
-    trial.run()
-    sizes = {batch_size or measured["m"]} if batch_size or measured else {*BATCH_SIZES}
-    assert sizes <= asked <= sizes | {*range(1, 65)}
-    assert gradients
 
 
 def test_an_interruption_ends_the_processes(evaluate: Evaluate, tmp_path: Path) -> None:
@@ -403,52 +301,6 @@ def test_an_interruption_ends_the_processes(evaluate: Evaluate, tmp_path: Path) 
 def children() -> set[str]:
     """The processes that this one has started."""
     return {pid for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()}
-
-
-@pytest.mark.parametrize(
-    ("sizes", "kept"),
-    [
-        ([2**10] * 70, 64),
-        ([2**28] * 6, 2),
-        ([None] * 10, 8),
-        ([2**10, 2**32], 1),
-        ([2**32, 2**10], 1),
-        ([2**10, 2**28, 2**28, 2**10], 2),
-    ],
-)
-def test_a_process_keeps_models_as_long_as_they_are_small(
-    sizes: list[int | None], kept: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Ready:
-        def __init__(self, size: int | None):
-            self.size = size
-
-        def parameters(self) -> Any:
-            return None if self.size is None else [SimpleNamespace(nbytes=self.size)]
-
-    bench = Bench(lambda sha: {})
-    loaded: list[int] = []
-    monkeypatch.setattr(
-        bench, "_load", lambda remote, *_: (loaded.append(remote.origin), Ready(sizes[remote.origin]))[1]
-    )
-    identity = Identity(None, "l", "p", None, [], [])
-
-    def use(place: int) -> None:
-        bench._ready(
-            SimpleNamespace(  # type: ignore[arg-type]
-                origin=place, files={}, device="cpu", parts=1, data="d", identity=identity
-            ),
-            1,
-            {},
-        )
-
-    for place in range(len(sizes)):
-        use(place)
-    assert len(bench._models) == kept
-    assert loaded == [*range(len(sizes))]
-    for place in range(len(sizes) - kept, len(sizes)):
-        use(place)
-    assert len(loaded) == len(sizes), "those that were used last are there"
 
 
 # the rest ------------------------------------------------------------------------------------------------------------
@@ -542,31 +394,3 @@ def test_a_crash_of_the_command_says_which_model_was_asked(tmp_path: Path) -> No
     assert done.returncode == -signal.SIGSEGV
     assert "Fatal Python error: Segmentation fault" in done.stderr
     assert 'File "while checking torch/0", line' in done.stderr
-
-
-@pytest.mark.slow
-def test_a_command_whose_models_end_their_processes_ends_in_a_line_and_loses_nothing(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
-    run = tmp_path / "run"
-    first = command("torch_sound", out=run)
-    assert first.returncode == 0, first.stderr
-    before = contents(run)
-    ends = {
-        "segfaults_at_load": "its process ended by SIGSEGV.",
-        "torch_aborts": "its process ended by SIGABRT.",
-        "torch_hangs": "it took longer than the 5 s that a group may take",
-        "exits_at_load": "sys.exit(3) was called while loading torch/0: ",
-    }
-    for network, reason in ends.items():
-        options = ("--group-seconds", "5") if network == "torch_hangs" else ("--executor", "isolated")
-        ended = command(network, "torch_sound", out=run, options=options)
-        assert (ended.returncode, ended.stdout) == (1, "")
-        [line] = ended.stderr.splitlines()
-        assert reason in line
-        assert "torch/0" in line
-        assert contents(run) == before
-    again = command("torch_sound", out=run)
-    assert (again.returncode, again.stdout) == (0, first.stdout)
-    assert {name: content for name, content in contents(run).items() if name.startswith("cells")} == {
-        name: content for name, content in before.items() if name.startswith("cells")
-    }

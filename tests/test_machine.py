@@ -24,7 +24,7 @@ def watch_this(looks: int = 3) -> Resources:
     watch = machine.Watch(os.getpid(), time.monotonic(), [])
     for _ in range(looks):
         watch.look()
-    return watch.finish(0.0)
+    return watch.finish()
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ SHORT_LIVED = (
 )
 def test_what_a_process_and_its_children_use_is_seen(code: str) -> None:
     """They burn so much processor time, however long it takes, and wait to be looked at."""
-    before = machine.read_children_seconds()
+    before = machine._read_children_seconds()
     process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     watch = machine.Watch(process.pid, time.monotonic(), [])
     with process:
@@ -133,7 +133,7 @@ def test_what_a_process_and_its_children_use_is_seen(code: str) -> None:
             watch.look()
             process.stdin.write(b"\n")
             process.stdin.flush()
-    seen, counted = watch.finish(0.0), machine.read_children_seconds() - before
+    seen, counted = watch.finish(), machine._read_children_seconds() - before
     assert 0.4 <= seen.cpu_seconds < 1.1 * counted + 0.05, "nothing is missed, and nothing counted twice"
     if code.startswith(f"{BURN}\nburn()"):
         assert seen.cpu_seconds > 0.8

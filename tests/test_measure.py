@@ -22,7 +22,7 @@ from robustcmp.bench.measurement import Epoch, Measurement
 from robustcmp.bench.process import Done, Failure
 from robustcmp.bench.store import BenchmarkStore, Planned
 from robustcmp.cli import bench
-from robustcmp.errors import ControlError, DataError, UsageError
+from robustcmp.errors import ControlError, UsageError
 
 OTHERS = """
 import os, signal, time
@@ -288,31 +288,8 @@ def test_a_host_sees_no_gpu_and_that_is_said_before_any_work(
 
 @pytest.mark.parametrize(("model", "short"), [("lenet1", ("digits", 2.0)), ("resnet20", ("cifar10", 0.05))])
 def test_a_training_is_short_by_default_and_whole_on_request(model: str, short: tuple[str, float]) -> None:
-    assert (measure.choose_dataset("train", model), measure.choose_epochs(model)) == short
+    assert (measure.choose_dataset("train", model), measure._choose_epochs(model, "default")) == short
     assert measure.choose_dataset("predict", "lenet1") == "mnist", "whose weights the zoo has"
-
-
-def test_a_share_of_an_epoch_is_said_before_it_is_measured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def benchmark(*arguments: object, **named: Any) -> None:
-        raise UsageError(f"{named['epochs']} of {named['dataset']}")
-
-    monkeypatch.setattr(measure, "benchmark", benchmark)
-    out = ["--out", str(tmp_path / "run")]
-    bench.main(["train", "--model", "resnet20", *out])
-    said = "Trains for 5.0 % of an epoch; --epochs 1 measures a whole one.\n"
-    assert capsys.readouterr().err == f"{said}error: 0.05 of cifar10\n"
-    bench.main(["train", "--model", "resnet20", "--epochs", "1", *out])
-    bench.main(["train", "--model", "lenet1", *out])
-    assert capsys.readouterr().err == "error: 1.0 of cifar10\nerror: 2.0 of digits\n"
-
-
-def test_a_dataset_that_is_not_there_is_said_before_any_work(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, never_run: None
-) -> None:
-    with pytest.raises(DataError, match="mnist"):
-        rc.benchmark("train", frameworks=["torch"], dataset="mnist", data_dir=tmp_path, out=tmp_path / "run")
 
 
 def test_a_directory_with_something_else_is_left_alone(tmp_path: Path, never_run: None) -> None:

@@ -100,11 +100,6 @@ def test_the_quickstart(execute: Callable[..., Executed]) -> None:
     assert "Is one framework easier to fool?" in summary
     apart, detectable = re.findall(r"([\d.]+) points", verdicts.splitlines()[0])
     assert 0 < float(apart) < float(detectable)
-    assert re.search(r"boundary +no information: .*distances are not compared: the walk has not converged", verdicts)
-    rates = [float(rate) for rate in re.findall(r"\d+\.\d", find(ran.cells, "training_seed"))]
-    assert len(rates) == 6
-    torch_rates, jax_rates = rates[:3], rates[3:]
-    assert abs(sum(torch_rates) - sum(jax_rates)) / 3 == pytest.approx(float(apart), abs=0.11)  # the verdict's own
     assert ran.files == ["quickstart.html"]
     assert ran.pictures == 3
 
@@ -120,14 +115,6 @@ def test_your_own_model(execute: Callable[..., Executed]) -> None:
     assert "returns probabilities" in find(ran.cells, "ModelError: model 'model' returns probabilities")
     assert find(ran.cells, "UsageError: images should lie within the bounds")
     assert find(ran.cells, "ModelError: model 'model' returns different logits")
-    scale = find(ran.cells, "bounds (0, 1)")
-    assert number(r"\(0, 1\) +clean accuracy ([\d.]+)%", scale) < 50
-    assert number(r"\(0, 255\) +clean accuracy ([\d.]+)%", scale) > 90
-    checks = find(ran.cells, "model ")
-    assert "fail" not in checks
-    failed = find(ran.cells, "broken:")
-    assert "gradient fits finite differences" in failed
-    assert "mlp:" not in failed  # the same model with the right gradient passes
     success = [int(share) for share in re.findall(r"'(\d+)%'", ran.cells[-1])]
     assert success == sorted(success)
     assert success[-1] > 80
@@ -148,8 +135,6 @@ def test_the_papers_figure(execute: Callable[..., Executed]) -> None:
     for framework, share in re.findall(r"(torch|tensorflow|jax) in (\d+%)", of_one):
         assert f"'{framework}': '{share}'" in everything
     assert number(r"paper's three differ by ([\d.]+)", everything) == 8.2
-    short, long = (number(rf"{iterations}.*median L2 ([\d.]+)", everything) for iterations in ("100 it", "5,000"))
-    assert long < short / 3
 
 
 @pytest.mark.slow
@@ -157,21 +142,9 @@ def test_framework_or_seed(execute: Callable[..., Executed]) -> None:
     ran = execute("framework_or_seed.ipynb", "torch", "tensorflow", "jax")
     summary = find(ran.cells, "suite fgsm and single pixel")
     assert "10 trainings of each framework" in summary
-    table = find(ran.cells, "model ")
-    by_framework = list(
-        zip(*([float(rate) for rate in re.findall(r"\d+\.\d", row)] for row in table.splitlines()[2:]), strict=True)
-    )
-    assert [len(of_one) for of_one in by_framework] == [10, 10, 10]
-    means = [sum(of_one) / 10 for of_one in by_framework]
-    verdicts = find(ran.cells, "fgsm          no significant difference")
-    assert number(r"fgsm .* by ([\d.]+) points;", verdicts) == pytest.approx(max(means) - min(means), abs=0.06)
     plan = [float(points) for points in re.findall(r"trainings of each: +([\d.]+) points", "\n".join(ran.cells))]
     assert len(plan) == 7
     assert plan == sorted(plan, reverse=True)
-    detectable = number(r"fgsm .*; ([\d.]+) points would have been detected", verdicts)
-    assert plan[3] == pytest.approx(detectable, rel=0.25)  # ten of each; the verdict is adjusted for two attacks
-    assert plan[3] < detectable
-    assert re.search(r"within +270", find(ran.cells, "pairs"))
     assert ran.files == []
 
 

@@ -94,7 +94,7 @@ def test_trained_compared_and_carried_over(frameworks: list[str], capfd: pytest.
             "",
             r"'flatten' \(Flatten\) should be followed by a Dense",
         ),
-        ("padding = 1 },", "pading = 1 },", r"unknown key of Conv 'pading': did you mean 'padding'\?"),
+        ("padding = 1 },", "pading = 1 },", r"unknown field `pading` - at `\$\.layers\[0\]`"),
         (
             '"Flatten", name = "flatten" }',
             '"Flatten", name = "flatten" }, { type = "Relu", name = "x" }',

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from types import ModuleType
 
@@ -21,15 +20,6 @@ def test_what_a_process_cannot_unpack_ends_it_at_once(monkeypatch: pytest.Monkey
     child = Child(CHILD, Limits(seconds=60))
     with pytest.raises(Died, match=r"exit status 1\. It wrote last: .*No module named 'only_here'"):
         list(child.request(module.Mine()))
-
-
-@pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="no process can be stopped")
-def test_a_process_that_is_stopped_takes_nothing_for_no_longer_than_the_limit() -> None:
-    child = Child(CHILD, Limits(seconds=1))
-    os.kill(child.start().pid, signal.SIGSTOP)
-    with pytest.raises(Died, match="it took longer than the 1 s"):
-        list(child.request(bytes(10**8)))  # more than the connection holds
-    assert child._process is None
 
 
 @pytest.mark.parametrize(

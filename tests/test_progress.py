@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,8 +20,7 @@ from robustcmp.cli.ending import format_command
 from robustcmp.data.dataset import Dataset
 from robustcmp.models.model import Model
 from robustcmp.records.attack import Cell
-from robustcmp.report import progress as shown
-from robustcmp.report.progress import Lines, LiveTable, Tallies
+from robustcmp.report.progress import Lines, LiveTable
 from robustcmp.runs.progress import Progress, Unseen
 
 
@@ -109,11 +110,17 @@ def cells(trainings: int = 3) -> dict[Cell, int]:
     }
 
 
+def begin(expected: dict[Cell, int]) -> Lines:
+    lines = Lines()
+    lines.begin_attacks(expected)
+    return lines
+
+
 def test_the_time_left_follows_what_was_really_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Attacks take half of what is usual here, a query a hundredth of a second."""
     now = [0.0]
-    monkeypatch.setattr(shown.time, "monotonic", lambda: now[0])
-    tallies = Tallies(cells())
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    tallies = begin(cells())
     assert tallies.seconds_left is None
     for cell, queries in cells().items():
         if cell.attack == "slow":
@@ -135,9 +142,9 @@ def test_the_time_left_follows_what_was_really_asked(monkeypatch: pytest.MonkeyP
 def test_the_start_of_a_process_is_paid_once_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model takes ten seconds to be ready in a process, then a query a hundredth of a second."""
     now = [0.0]
-    monkeypatch.setattr(shown.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     asked = [cell for cell in cells() if cell.training_seed == 0]
-    tallies = Tallies({cell: cells()[cell] for cell in asked})
+    tallies = begin({cell: cells()[cell] for cell in asked})
     left = []
     for number, cell in enumerate(asked):
         now[0] += 10 if number < 2 else 1
@@ -147,7 +154,6 @@ def test_the_start_of_a_process_is_paid_once_a_model(monkeypatch: pytest.MonkeyP
         tallies.finished(cell, np.array([True, False]))
         left.append(tallies.seconds_left)
     assert left == pytest.approx([1 + 10 + 20, 20, 10, 0])
-    assert tallies.attacks["quick"].seconds == 22
 
 
 def test_lines_say_an_attack_when_all_its_models_are_done(capsys: pytest.CaptureFixture[str]) -> None:
@@ -161,9 +167,7 @@ def test_lines_say_an_attack_when_all_its_models_are_done(capsys: pytest.Capture
     lines.end()
     first, quick, slow = capsys.readouterr().err.splitlines()
     assert first == "loading models: 6"
-    assert quick.startswith("quick: a ")
-    assert "would be detected" in quick
-    assert " left" in quick
+    assert re.fullmatch(r"quick: a [\d.]+ %, b [\d.]+ %; about .* left for the attacks", quick)
     assert slow.startswith("slow: a ")
 
 
@@ -230,40 +234,21 @@ def test_a_command_is_told_as_it_works_from_here(monkeypatch: pytest.MonkeyPatch
     assert format_command("robustcmp.eval", []) == "python -m robustcmp.eval"
 
 
-def test_log_lines_of_libraries_do_not_reach_the_screen() -> None:
+def test_log_lines_of_libraries_do_not_reach_the_screen_and_last_words_do() -> None:
     code = """
 import os, sys
 from robustcmp.cli.streams import drop_log_lines
 with drop_log_lines():
-    os.write(2, b"WARNING: All log messages before absl::InitializeLog() is called are written to STDERR\\n")
     os.write(2, b"I0000 00:00:1795466579.336773    3933 port.cc:153] oneDNN custom operations are on.\\n")
-    os.write(2, b"F0000 00:00:1795466579.336773    3933 port.cc:153] a fatal one\\n")
-    os.write(2, b"Segmentation fault in line 3\\n")
     print("of Python", file=sys.stderr)
-print("after", file=sys.stderr)
-"""
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stderr
-    assert sorted(said.splitlines()) == [
-        "F0000 00:00:1795466579.336773    3933 port.cc:153] a fatal one",
-        "Segmentation fault in line 3",
-        "after",
-        "of Python",
-    ]
-    assert said.splitlines()[-1] == "after"
-
-
-def test_the_last_words_of_a_process_that_aborts_reach_the_screen() -> None:
-    code = """
-import os
-from robustcmp.cli.streams import drop_log_lines
-with drop_log_lines():
     os.write(2, b"F0000 00:00:1795466579.336773    3933 port.cc:153] Check failed\\n" + b"x" * 200_000 + b"\\n")
     os.abort()
 """
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert said.returncode < 0
-    assert "Check failed" in said.stderr
-    assert "x" * 200_000 in said.stderr
+    assert "oneDNN" not in said.stderr
+    for line in ("of Python", "Check failed", "x" * 200_000):
+        assert line in said.stderr
 
 
 def test_a_command_works_where_standard_error_is_closed() -> None:

@@ -13,7 +13,7 @@ from conftest import CAPABILITIES
 import robustcmp as rc
 from robustcmp.attacks import APGD, Attack, AttackResult, Ensemble, MinimumL2, MinimumLinf, Square
 from robustcmp.attacks.gradients import cross_entropy, dlr, margin
-from robustcmp.attacks.square import square_side
+from robustcmp.attacks.square import _square_side
 from robustcmp.attacks.suite import Suite, load_suite
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import UsageError
@@ -186,7 +186,7 @@ def test_an_image_is_robust_if_no_part_fools(zoo_model: Zoo, digits: Dataset) ->
 
 def test_squares_shrink_as_in_the_authors_code() -> None:
     """The sides for 28 × 28 of `p_selection` in auto-attack, commit a392200, evaluated by hand."""
-    assert [square_side(i, 28, 28) for i in (0, 10, 11, 51, 201, 501, 1001, 2001, 4001)] == [
+    assert [_square_side(i, 28, 28) for i in (0, 10, 11, 51, 201, 501, 1001, 2001, 4001)] == [
         25, 25, 18, 13, 9, 6, 4, 3, 2,
     ]  # fmt: skip
 

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 import robustcmp as rc
 from robustcmp.analysis.outcomes import Outcomes
-from robustcmp.analysis.recorded import Twins, match_twins
 from robustcmp.analysis.significance import run_tests
 from robustcmp.analysis.statistics.equivalence import equivalent_frameworks, equivalent_twins
 from robustcmp.analysis.statistics.hypotheses import NOTHING_VARIES, mantel, paired_t
 from robustcmp.analysis.statistics.intervals import EVERYTHING, two_way_interval
+from robustcmp.analysis.twins import Twins, match_twins
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import UsageError
 from robustcmp.networks.architecture import get_architecture
@@ -253,6 +253,5 @@ def test_the_published_runs_name_the_twins_that_their_weights_have(run: Path) ->
     assert [(pair.a, pair.b) for pair in ev.results.twins] == [
         (("torch", seed), ("torch@1.0", seed)) for seed in range(5)
     ]
-    assert all(
-        ev.results.match_twins(a, b, "fgsm") is None for a, b in (("torch", "jax"), ("tensorflow", "tensorflow@1.15"))
-    )
+    fgsm = ev.results.outcomes[0]
+    assert all(fgsm.match_twins(a, b) is None for a, b in (("torch", "jax"), ("tensorflow", "tensorflow@1.15")))

@@ -25,7 +25,7 @@ from .report.words import behaviour_notes
 from .runs.accuracy import check_accuracies, read_expected
 from .runs.assembly import assemble
 from .runs.deployed import convert, set_unaskable_apart
-from .runs.executors import Executor, Isolated, choose_executor, execute
+from .runs.executors import Executor, InProcess, Isolated, choose_executor, execute
 from .runs.followups import FollowUps
 from .runs.loading import Models, check_models, load, set_batch_sizes
 from .runs.manifest import add_failures, describe
@@ -33,7 +33,6 @@ from .runs.plan import Plan, make_plan
 from .runs.progress import Progress, Unseen
 from .runs.question import Question, validate
 from .runs.subset import choose_subset, classify
-from .runs.trial import try_models
 
 _log = logging.getLogger("robustcmp")
 LONG = 180.0  # seconds of attacks beside which processes of their own cost less than a twentieth: docs/scale.md
@@ -111,8 +110,7 @@ def evaluate(
         (``"isolated"``), on workers of Dask on this machine (``"dask:4"``), or on those of a scheduler of Dask
         (``"tcp://host:8786"``). ``"auto"`` is isolated where the attacks that are missing take more than about three
         minutes. All give the same results, bit for bit. Outside of this process, an exception, a crash or a limit
-        ends one attack on one model (`Evaluation.failed`), and models that are not the zoo's are tried there before
-        they are loaded here.
+        ends one attack on one model (`Evaluation.failed`).
     group_seconds : float, optional
         How long one attack on one model may take, in all missing repeats, with loading the model. A limit means
         ``"isolated"`` unless an executor is named.
@@ -134,8 +132,7 @@ def evaluate(
         An argument is invalid; no work was started.
     ModelError
         A model is not a classifier that returns logits, it is less accurate than was expected, no image is classified
-        correctly by all models, no attack of the suite can run on any model, or a model ended the process in which it
-        was tried, or reached a limit there.
+        correctly by all models, no attack of the suite can run on any model.
     StoreError
         A file of the run is broken, or another process is writing the run.
     DiskError
@@ -159,17 +156,14 @@ def evaluate(
     expected = read_expected(expected_accuracy, models)
     question = validate(images, labels, suite, n, repeats, spread_repeats, seed, batch_size, data_format, expected)
     where: Executor = choose_executor(executor, Limits(group_seconds, group_memory))
-    where.check()
     with (
         _resumable(out, about),
         progress_of(progress) as shown,
         enough_memory("this comparison", "batch_size or n"),
         Run.create(out, keep_images).writing() as store,
     ):
-        if where.limits is not None:
-            try_models(models, question, store.manifest(), device, where.limits, shown)
         plan, manifest = prepare(models, question, store, about or {}, device, shown)
-        if executor == "auto" and where.limits is None and sum(plan.seconds(store).values()) > LONG:
+        if executor == "auto" and isinstance(where, InProcess) and sum(plan.seconds(store).values()) > LONG:
             where = Isolated(Limits())
         store.write_manifest(manifest)
         discard_broken(store)

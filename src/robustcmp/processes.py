@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -68,9 +67,10 @@ class Wanted(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """A child's last message about a request."""
+    """A child's last message about a request: why it came to nothing, and whether the child refused it."""
 
-    result: Any
+    reason: str = ""
+    is_refused: bool = False
 
 
 class Process:
@@ -240,11 +240,11 @@ class Child:
         """
         process, begun, is_over = self.start(), time.monotonic(), False
         try:
-            self._send(process, content, begun)
+            self._send(process, content)
             while not is_over:
                 message = self._receive(process, begun)
                 if isinstance(message, Wanted):
-                    self._send(process, find(message.key), begun)
+                    self._send(process, find(message.key))
                     continue
                 is_over = isinstance(message, Ended)
                 yield message
@@ -252,27 +252,12 @@ class Child:
             if not is_over:  # it is in the middle of something
                 self.close()
 
-    def _send(self, process: Process, content: Any, begun: float) -> None:
-        """Send something from another thread, as a process that is stopped takes nothing."""
+    def _send(self, process: Process, content: Any) -> None:
         packed = ForkingPickler.dumps(content)
-        errors: list[OSError] = []
-
-        def send() -> None:
-            try:
-                self._connection.send_bytes(packed)
-            except OSError as error:
-                errors.append(error)
-
-        sender = threading.Thread(target=send, name="robustcmp sender", daemon=True)
-        sender.start()
-        while sender.is_alive():
-            sender.join(LOOK_SECONDS)
-            if sender.is_alive() and (excess := self._excess(process, begun)):
-                process.kill()  # which ends the sending
-                sender.join()
-                raise Died(excess)
-        if errors:
-            raise Died(process.describe_end())
+        try:
+            self._connection.send_bytes(packed)
+        except OSError:
+            raise Died(process.describe_end()) from None
 
     def _receive(self, process: Process, begun: float) -> Any:
         while not self._connection.poll(LOOK_SECONDS):

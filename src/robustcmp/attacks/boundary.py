@@ -145,7 +145,7 @@ class Boundary(Attack):
         converged, had_start, hold = self.check_names
         convergence = self.convergence
         step, gain = convergence.measure(*(outcomes[of].values for of in (convergence.step, convergence.half, "l2")))
-        figure = f"{name}: median source_step {step:.1g}, median L2 {_percent(gain)} less in its second half"
+        figure = f"{name}: median source_step {step:.1g}, median L2 {round(gain, 2) + 0.0:.0%} less in its second half"
         advice = f"Its distances are not compared: {convergence.otherwise}."
         yield judge(converged, convergence.is_reached(step, gain), figure, advice)
         share = float(outcomes.start.mean())
@@ -154,9 +154,8 @@ class Boundary(Attack):
             yield not_applicable(hold, f"{name}: none had a start")
             return
         fooled = float(outcomes.success.mean()) / share
-        yield judge(
-            hold, fooled >= HOLD, f"{name}: {fooled:.1%} of those with a start fool in the final pass", HOLD_ADVICE
-        )
+        figure = f"{name}: {fooled:.1%} of those with a start fool in the final pass"
+        yield judge(hold, fooled >= HOLD, figure, HOLD_ADVICE)
 
     def usual_queries(self, pixels: int, repeats: int) -> int:
         """Return what images on LeNets took: a start in few draws, and three quarters of the blends."""
@@ -167,7 +166,7 @@ class Boundary(Attack):
     ) -> Iterator[Perturbed]:
         n, times = len(images), len(repeats)
         draws = Draws("Boundary", seed, repeats, unit(images, classifier.bounds))
-        walk = Walk(self, classifier, np.concatenate([images] * times), np.tile(labels, times), draws)
+        walk = _Walk(self, classifier, np.concatenate([images] * times), np.tile(labels, times), draws)
         walk.start()
         walk.advance()
         walk.leave_boundary()
@@ -176,7 +175,7 @@ class Boundary(Attack):
             yield perturbed.part(slice(start, start + n))
 
 
-class Walk:
+class _Walk:
     """Some images on their way, repeat by repeat, one row each.
 
     Points are float64 and flat, (rows, H·W·C); the model sees float32.
@@ -286,7 +285,7 @@ class Walk:
             normal = self._normal[: len(some)]
             for row, out in zip(some.tolist(), normal, strict=True):
                 self._draws.block(row, DIRECTION, iteration, direction).standard_normal(out=out)
-            spherical[block], candidates[block] = move_points(
+            spherical[block], candidates[block] = _move_points(
                 self._x[some],
                 self._towards[some],
                 normal,
@@ -340,7 +339,7 @@ def blend(x: Any, noise: Any, rows: Any, shares: Any) -> Any:
     return (1 - shares) * x[rows] + shares * noise[rows]
 
 
-def move_points(
+def _move_points(
     x: Points,
     towards: Points,
     normal: Points,
@@ -407,7 +406,3 @@ def _norms(points: Points) -> NDArray[np.float64]:
 def _inverse(lengths: NDArray[np.float64]) -> NDArray[np.float64]:
     """1/length, and 0 for a length of 0: there is no direction then."""
     return np.divide(1, lengths, out=np.zeros_like(lengths), where=lengths > 0)
-
-
-def _percent(value: float) -> str:
-    return "undefined" if np.isnan(value) else f"{round(value, 2) + 0.0:.0%}"

@@ -30,7 +30,7 @@ Points = NDArray[np.float64]
 GAMMA, LAST_GAMMA = 0.05, 0.001
 
 
-class MinimumNorm(Attack):
+class _MinimumNorm(Attack):
     """The fast minimum-norm attack (Pintor et al. 2021): what its norms have in common.
 
     Each step follows the gradient of the cross-entropy and is projected onto a ball, which shrinks while the model is
@@ -121,7 +121,7 @@ def _columns(value: str, name: str, budgets: tuple[float, ...]) -> tuple[Column,
     )
 
 
-class MinimumL2(MinimumNorm):
+class MinimumL2(_MinimumNorm):
     """The fast minimum-norm attack (Pintor et al. 2021) in L2.
 
     No wrapper of Foolbox's ``L2FMNAttack``: that of 3.3.4 projects with ``norms / norms``, and so never holds the ball.
@@ -162,7 +162,7 @@ class MinimumL2(MinimumNorm):
         return perturbation * factor[:, None]
 
 
-class MinimumLinf(MinimumNorm):
+class MinimumLinf(_MinimumNorm):
     """The fast minimum-norm attack (Pintor et al. 2021) in L∞.
 
     Parameters

@@ -95,7 +95,7 @@ class Square(BallAttack):
             if place == 0:
                 u = np.empty((n, BLOCK, 2 + channels))
                 u[row] = squares(draws, row, iteration // BLOCK, channels)
-            side = square_side(iteration, height, width)
+            side = _square_side(iteration, height, width)
             drawn = u[row, place]
             top, left = ((drawn[:, axis] * (size - side)).astype(np.int64) for axis, size in ((0, height), (1, width)))
             inside_rows = (np.arange(height) >= top[:, None]) & (np.arange(height) < top[:, None] + side)
@@ -111,7 +111,7 @@ def squares(draws: Draws, rows: NDArray[np.int64], block: int, channels: int) ->
     return np.array([draws.block(int(i), SQUARES, block).random((BLOCK, 2 + channels)) for i in rows])
 
 
-def square_side(iteration: int, height: int, width: int) -> int:
+def _square_side(iteration: int, height: int, width: int) -> int:
     """Return the side of the square that is moved in an iteration: its share of the pixels is halved now and then."""
     share = SHARE / 2 ** sum(iteration > limit for limit in HALVED_AFTER)
     return min(max(round(math.sqrt(share * height * width)), 1), height, width)

@@ -58,6 +58,7 @@ class Watch:
         self._processors = processors
         self._looking_began = time.thread_time()
         self._family = _Family(pid)
+        self._children_seconds = _read_children_seconds()
         self._peak_memory = 0
         self._gpu = _find_gpu()
         self._seconds: list[float] = []
@@ -86,12 +87,13 @@ class Watch:
         for name, value in values.items():
             self._series.setdefault(name, []).append(None if value is None else round(value, 3))
 
-    def finish(self, cpu_seconds: float) -> Resources:
-        """Return all that was seen, given the processor time that the system counted in the end."""
+    def finish(self) -> Resources:
+        """Return all that was seen, after the end of the process."""
+        counted = _read_children_seconds() - self._children_seconds
         return Resources(
             seconds=self._seconds,
             series=self._series,
-            cpu_seconds=round(max(cpu_seconds, self._family.used), 4),  # not all is waited for
+            cpu_seconds=round(max(counted, self._family.used), 4),  # not all is waited for
             peak_memory=self._peak_memory,
             sampling_seconds=round(time.thread_time() - self._looking_began, 4),
         )
@@ -186,7 +188,7 @@ def _find_gpu() -> dict[str, Callable[[], float]]:
     }
 
 
-def read_children_seconds() -> float:
+def _read_children_seconds() -> float:
     """Return how much processor time those children have used that were waited for."""
     import resource
 

@@ -14,7 +14,7 @@ from ..errors import RobustcmpError
 from ..processes import start_child
 from ..threads import processors
 from .jobs import NotApplicable, Outcome, PredictionJob, TrainingJob
-from .machine import LOOK_SECONDS, Watch, read_children_seconds
+from .machine import LOOK_SECONDS, Watch
 from .measurement import Resources
 
 Job = TrainingJob | PredictionJob
@@ -48,7 +48,6 @@ def run(job: Job, threads: int) -> Done:
     chosen = processors()[:threads]
     start = time.monotonic()
     answers: list[tuple[Any, float]] = []
-    children_seconds = read_children_seconds()
     process, connection = start_child(f"{__name__}:measure", os.environ | {"OMP_NUM_THREADS": str(threads)})
     try:
         watch = Watch(process.pid, start, chosen)
@@ -67,7 +66,7 @@ def run(job: Job, threads: int) -> Done:
             watch.look()
             next_look = max(next_look + LOOK_SECONDS, time.monotonic())
         seconds = time.monotonic() - start
-        resources = watch.finish(read_children_seconds() - children_seconds)
+        resources = watch.finish()
         result, ready = answers[0] if answers else (Failure(process.describe_end()), start)
     finally:
         connection.close()

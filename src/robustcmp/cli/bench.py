@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from ..errors import GroupError
-from ..report.format import percent
-from .command import Parser, run_command, say
+from .command import Parser, run_command
 from .screen import screen_width, show, use_color
 from .streams import drop_log_lines
 
@@ -96,13 +95,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 @drop_log_lines()
 def _bench(arguments: Sequence[str]) -> None:
     options = _parser().parse_args(arguments)
-    from ..bench.measure import benchmark, choose_dataset, choose_epochs
+    from ..bench.measure import benchmark, choose_dataset
 
     options.dataset = options.dataset or choose_dataset(options.what, options.model, options.recipe)
-    if options.what == "train" and options.epochs is None:
-        options.epochs = choose_epochs(options.model, options.recipe)
-        if options.epochs < 1 and not options.quiet:
-            say(f"Trains for {percent(options.epochs)} of an epoch; --epochs 1 measures a whole one.")
     options.out = options.out or f"runs/bench-{options.what}-{Path(options.model).stem}-{options.dataset}"
     keywords = {name: value for name, value in vars(options).items() if name not in OF_COMMAND}
     command = shlex.join(["python", "-m", "robustcmp.bench", *arguments])

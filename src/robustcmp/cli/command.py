@@ -41,7 +41,7 @@ examples:
 Run robustcmp COMMAND --help for details."""
 
 
-class Formatter(argparse.RawDescriptionHelpFormatter):
+class _Formatter(argparse.RawDescriptionHelpFormatter):
     """Wraps a description, leaves examples as they are, and shows the defaults that say something."""
 
     def __init__(self, prog: str):
@@ -68,7 +68,7 @@ class Parser(argparse.ArgumentParser):
             description=description,
             epilog=examples and f"examples:\n{examples}",
             allow_abbrev=False,
-            formatter_class=Formatter,
+            formatter_class=_Formatter,
             **options,
         )
 
@@ -178,7 +178,7 @@ def run_command(run: Callable[[Sequence[str]], None], command: str, arguments: S
     return DONE
 
 
-def make_parser() -> Parser:
+def _make_parser() -> Parser:
     """Return the parser of ``robustcmp`` itself."""
     top = Parser("robustcmp", "Is one trained model easier to fool than another, and is the difference real?")
     top.epilog = EXAMPLES
@@ -192,9 +192,9 @@ def make_parser() -> Parser:
 def _run(given: Sequence[str]) -> None:
     """Do what is asked without a command: help, the version; or say what is wrong."""
     if not given:
-        make_parser().print_help()
+        _make_parser().print_help()
     elif given[0].startswith("-"):
-        make_parser().parse_args(given[:1])
+        _make_parser().parse_args(given[:1])
     else:
         raise unknown("command", given[0], COMMANDS)
 

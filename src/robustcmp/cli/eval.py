@@ -60,8 +60,8 @@ def _add_models(group: _ArgumentGroup) -> None:
         help="networks trained elsewhere: a file each, or module:function, a function without arguments that returns "
         "the network, or robustcmp.wrap(network, ...) with its bounds and preprocessing. Networks of one name are "
         "trainings of one model; without names, those of one framework are. After a file, mean=0.1307,std=0.3081 say "
-        "that it expects (images - mean) / std, softmax that it ends in one, which is cut, and accuracy=97.2 the "
-        "percentage that it classifies correctly where it was trained: torch=mine.pt,mean=0.1307,std=0.3081",
+        "that it expects (images - mean) / std, and softmax that it ends in one, which is cut: "
+        "torch=mine.pt,mean=0.1307,std=0.3081",
     )
     group.add_argument(
         "--architecture", metavar="NAME", help="the network of --weights: a name, FILE.toml or module:function"
@@ -250,12 +250,8 @@ def _arguments(
 ) -> dict[str, Any]:
     """Return the arguments of `evaluate` after the models and the images."""
     from ..sources.deployed import fingerprints
-    from ..sources.named_files import expected_accuracies
 
-    expected = expected_accuracies(options.weights or [])
     question = _question(options, suite, repeats) | {"models": fingerprints(comparison.origins)}
-    if expected:
-        question["expected_accuracy"] = expected
     return {
         "suite": suite,
         "n": options.images,
@@ -270,7 +266,6 @@ def _arguments(
         | {"question": question, "command": shlex.join(["python", "-m", "robustcmp.eval", *given])},
         "device": options.device,
         "progress": not options.quiet,
-        "expected_accuracy": expected,
     }
 
 
@@ -297,7 +292,7 @@ def _estimate(comparison: _Comparison, suite: Suite, arguments: dict[str, Any]) 
     from ..report.format import duration
     from ..runs.question import validate
 
-    of_question = ("suite", "n", "repeats", "spread_repeats", "seed", "batch_size", "data_format", "expected_accuracy")
+    of_question = ("suite", "n", "repeats", "spread_repeats", "seed", "batch_size", "data_format")
     question = validate(comparison.data.images, comparison.data.labels, *(arguments[name] for name in of_question))
     directory = arguments["out"]
     store = Run.create(directory if Path(directory).exists() else None)
@@ -359,14 +354,13 @@ def _print(options: Namespace, evaluation: Evaluation, tell: Say) -> None:
 
     remove_left_over(evaluation.results.run.directory, "report")  # by a command that was killed while it wrote its page
     page = evaluation.results.run.directory / "report.html"
+    evaluation.to_html(page)  # first: whoever reads the screen may stop
     if options.json:
         print(json.dumps(evaluation.to_json()), flush=True)
-        evaluation.to_html(page)
         return
     width, color = screen_width(), use_color(sys.stdout)
     write = to_text if options.full else summary
     print(write(evaluation.results, width, color), flush=True)
-    evaluation.to_html(page)
     show(f"\nReport: {page}" + ("" if options.full else "   All tables: --full"))
 
 
@@ -431,14 +425,14 @@ def _from_files(options: Namespace) -> _Comparison:
         describe_pooling,
         directory_part,
         file_origins,
-        with_sources,
+        pair_with_sources,
     )
     from ..sources.recipes import default_dataset
 
     if options.framework or options.same_weights or options.training_seeds or options.recipe != "default":
         raise UsageError("--weights cannot be combined with --framework, --training-seeds, --recipe or --same-weights")
     unpaired = file_origins(options.weights, options.architecture)
-    origins, lines = with_sources(unpaired)
+    origins, lines = pair_with_sources(unpaired)
     lines += describe_pooling(unpaired)
     networks = [network for each in origins.values() for network in each]
     design = networks[0].design

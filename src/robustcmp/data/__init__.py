@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..errors import UsageError, unknown
 from ..files import as_path
-from .dataset import Dataset, stratified_split
+from .dataset import Dataset, hold_out
 from .published import Published
 
 __all__ = [
@@ -23,7 +23,7 @@ __all__ = [
     "describe",
     "is_own",
     "load_dataset",
-    "stratified_split",
+    "hold_out",
     "whereabouts",
 ]
 

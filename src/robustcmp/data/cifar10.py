@@ -25,7 +25,7 @@ _RECORD = 1 + 3 * 32 * 32
 _FILE_BYTES = 10_000 * _RECORD
 
 
-def read_cifar(path: str | os.PathLike[str]) -> tuple[Pixels, Pixels]:
+def _read_cifar(path: str | os.PathLike[str]) -> tuple[Pixels, Pixels]:
     """Read one file of CIFAR-10's binary version.
 
     The format: records of one label byte and 3,072 pixel bytes, all red ones first, then green, then blue, each
@@ -54,7 +54,7 @@ def read_cifar(path: str | os.PathLike[str]) -> tuple[Pixels, Pixels]:
 
 
 def _read(paths: Sequence[Path]) -> tuple[Pixels, Pixels]:
-    images, labels = zip(*map(read_cifar, paths), strict=True)
+    images, labels = zip(*map(_read_cifar, paths), strict=True)
     return np.concatenate(images), np.concatenate(labels)
 
 

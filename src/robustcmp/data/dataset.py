@@ -90,7 +90,7 @@ def name_after(kind: str, path: Path) -> str:
     return f"{kind}:{name}"
 
 
-def stratified_split(labels: npt.ArrayLike, fraction: float) -> tuple[Indices, Indices]:
+def hold_out(labels: npt.ArrayLike, fraction: float) -> tuple[Indices, Indices]:
     """Hold out the same fraction of every class.
 
     Which ones is fixed: it is a function of the labels and the fraction alone, and one class's choice does not
@@ -108,7 +108,7 @@ def stratified_split(labels: npt.ArrayLike, fraction: float) -> tuple[Indices, I
 
     Examples
     --------
-    >>> rest, held_out = stratified_split([0, 0, 0, 0, 1, 1], fraction=0.5)
+    >>> rest, held_out = hold_out([0, 0, 0, 0, 1, 1], fraction=0.5)
     >>> len(rest), len(held_out)
     (3, 3)
     """

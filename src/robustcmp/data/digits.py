@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from .dataset import Dataset, stratified_split
+from .dataset import Dataset, hold_out
 
 _TEST = 500
 _LEVELS = 16
@@ -21,7 +21,7 @@ def load(split: str, _directory: Path | None = None) -> Dataset:
     assert spec.submodule_search_locations is not None
     table = np.loadtxt(Path(spec.submodule_search_locations[0]) / "datasets" / "data" / "digits.csv.gz", delimiter=",")
     values, labels = table[:, :-1], table[:, -1].astype(np.int64)
-    rest, held_out = stratified_split(labels, _TEST / len(labels))
+    rest, held_out = hold_out(labels, _TEST / len(labels))
     chosen = held_out if split == "test" else rest
     images = _resize_bilinear(values[chosen].reshape(-1, 8, 8), 28) / _LEVELS
     return Dataset(images.astype(np.float32)[..., np.newaxis], labels[chosen], "digits", split, classes=10)

@@ -159,14 +159,14 @@ def _read_images(files: list[Path]) -> npt.NDArray[np.float32]:
     check_memory(f"{len(files):,} images of {height} × {width} pixels", 4 * len(files) * height * width * channels)
     images = np.empty((len(files), height, width, channels), np.float32)
     for file, image in zip(files, images, strict=True):
-        with _open_image(file) as opened:
+        with _load_image(file) as opened:
             scale_bytes(np.asarray(opened.convert(mode), np.uint8).reshape(image.shape), image)
     return images
 
 
 def _read_shape(file: Path) -> tuple[int, int, str]:
     """Return height, width and mode of an image, from its header."""
-    with _open_image(file) as image:
+    with _load_image(file) as image:
         mode = MODES.get(image.mode)
         if mode is None:
             raise DataError(f"{file} should have 8 bits a channel, received Pillow's mode {image.mode}. Convert it.")
@@ -174,7 +174,7 @@ def _read_shape(file: Path) -> tuple[int, int, str]:
 
 
 @contextmanager
-def _open_image(file: Path) -> Iterator[PIL.Image.Image]:
+def _load_image(file: Path) -> Iterator[PIL.Image.Image]:
     """Open an image, and raise `DataError` for what cannot be read of it inside a ``with`` block."""
     from PIL import Image
 

@@ -27,7 +27,7 @@ MD5 = {
 _MOST_BYTES = 16 + 60_000 * 28 * 28  # of the largest file, unpacked
 
 
-def read_idx(path: str | os.PathLike[str], item_shape: tuple[int, ...]) -> Pixels:
+def _read_idx(path: str | os.PathLike[str], item_shape: tuple[int, ...]) -> Pixels:
     """Read an IDX file of unsigned bytes, the format of MNIST, gzipped or not.
 
     The format: 00 00 08, the number of dimensions in one byte, each dimension in four (big endian), the values.
@@ -71,8 +71,8 @@ def read_idx(path: str | os.PathLike[str], item_shape: tuple[int, ...]) -> Pixel
 
 
 def _read(paths: Sequence[Path]) -> tuple[Pixels, Pixels]:
-    images = read_idx(paths[0], (28, 28))
-    labels = read_idx(paths[1], ())
+    images = _read_idx(paths[0], (28, 28))
+    labels = _read_idx(paths[1], ())
     if len(images) != len(labels):
         raise file_error(paths[1], f"{len(images)} labels, one for each image in {paths[0].name}", f"{len(labels)}")
     check_labels(paths[1], labels)

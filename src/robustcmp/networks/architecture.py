@@ -26,13 +26,26 @@ LAYER_NAME = "[A-Za-z][A-Za-z0-9_]*"
 Positive = Annotated[int, msgspec.Meta(ge=1, le=limits.PARAMETERS)]
 
 
-class Conv(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+class _Layer(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+    """A layer that has no weights and keeps the shape of its input, unless it says otherwise."""
+
+    name: str
+
+    def output(self, shape: Shape) -> Shape:
+        """Return the shape of what it makes of an input."""
+        return shape
+
+    def weights(self, shape: Shape) -> dict[str, Shape]:
+        """Return the shapes of its weights for an input, by the second part of their names."""
+        return {}
+
+
+class Conv(_Layer, frozen=True):
     """A convolution with bias; (H, W, C) to (H', W', channels), H' = ⌊(H + 2·padding - kernel) / stride⌋ + 1.
 
     Every side is padded with as many zeros, also where the stride is 2; TensorFlow's ``same`` would not.
     """
 
-    name: str
     channels: Positive
     kernel: Positive
     stride: Positive = 1
@@ -46,10 +59,9 @@ class Conv(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
         return {"kernel": (self.kernel, self.kernel, shape[-1], self.channels), "bias": (self.channels,)}
 
 
-class Dense(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+class Dense(_Layer, frozen=True):
     """A fully connected layer with bias: (F,) to (units,)."""
 
-    name: str
     units: Positive
 
     def output(self, shape: Shape) -> Shape:
@@ -59,78 +71,51 @@ class Dense(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
         return {"kernel": (shape[0], self.units), "bias": (self.units,)}
 
 
-class BatchNorm(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+class BatchNorm(_Layer, frozen=True):
     """gamma·(x − mean) / √(variance + ε) + beta, for each channel, ε = 1e-5.
 
     A training takes the mean and the variance of its batch, and moves the statistics a tenth of the way to them
     (momentum 0.9 in Keras's notation, 0.1 in PyTorch's); a trained network takes the statistics.
     """
 
-    name: str
     epsilon: ClassVar[float] = 1e-5
     momentum: ClassVar[float] = 0.9
-
-    def output(self, shape: Shape) -> Shape:
-        return shape
 
     def weights(self, shape: Shape) -> dict[str, Shape]:
         return dict.fromkeys(("gamma", "beta", *STATISTICS), (shape[-1],))
 
 
-class Relu(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+class Relu(_Layer, frozen=True):
     """max(0, x), element by element."""
 
-    name: str
 
-    def output(self, shape: Shape) -> Shape:
-        return shape
-
-    def weights(self, shape: Shape) -> dict[str, Shape]:
-        return {}
-
-
-class MaxPool(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+class MaxPool(_Layer, frozen=True):
     """The maximum over windows of size × size that do not overlap; a rest at the border is dropped."""
 
-    name: str
     size: Positive
 
     def output(self, shape: Shape) -> Shape:
         height, width, channels = shape
         return height // self.size, width // self.size, channels
 
-    def weights(self, shape: Shape) -> dict[str, Shape]:
-        return {}
 
-
-class GlobalAveragePool(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+class GlobalAveragePool(_Layer, frozen=True):
     """The mean of every channel: (H, W, C) to (C,)."""
-
-    name: str
 
     def output(self, shape: Shape) -> Shape:
         return (shape[-1],)
 
-    def weights(self, shape: Shape) -> dict[str, Shape]:
-        return {}
 
-
-class Flatten(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+class Flatten(_Layer, frozen=True):
     """(H, W, C) to (H·W·C,)."""
-
-    name: str
 
     def output(self, shape: Shape) -> Shape:
         return (math.prod(shape),)
 
-    def weights(self, shape: Shape) -> dict[str, Shape]:
-        return {}
 
-
-class Residual(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+class Residual(_Layer, frozen=True):
     """The sum of what the layers and what the shortcut make of the input; an empty shortcut is the input itself."""
 
-    name: str
     layers: tuple[Layer, ...]
     shortcut: tuple[Layer, ...] = ()
 
@@ -138,9 +123,6 @@ class Residual(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True
         for layer in self.layers:
             shape = layer.output(shape)
         return shape
-
-    def weights(self, shape: Shape) -> dict[str, Shape]:
-        return {}
 
 
 Layer = Conv | Dense | BatchNorm | Relu | MaxPool | GlobalAveragePool | Flatten | Residual
@@ -328,7 +310,6 @@ def _read(path: Path) -> Architecture:
             raise UsageError(f"a network {path.stem} already exists. Rename the file")
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", path.stem):
             raise UsageError("the file's name should consist of letters, digits, - and _")
-        _check_keys(table)
         architecture = msgspec.convert({**table, "name": path.stem}, Architecture)
         _check(architecture)
     except (msgspec.ValidationError, UsageError) as error:
@@ -339,23 +320,6 @@ def _read(path: Path) -> Architecture:
 KINDS = {kind.__name__: kind for kind in Layer.__args__}
 # How many dimensions a layer's input must have; the others take images as well as features.
 DIMENSIONS: dict[Any, int] = {Conv: 3, MaxPool: 3, GlobalAveragePool: 3, Flatten: 3, Dense: 1}
-
-
-def _check_keys(table: dict[str, Any]) -> None:
-    """Raise `UsageError` for a misspelt key of a description, or of a layer in it."""
-    for key in table:
-        if key not in Architecture.__struct_fields__:
-            raise unknown("key", key, Architecture.__struct_fields__)
-    left = [table.get("layers")]
-    while left:
-        layers = left.pop()
-        for layer in layers if isinstance(layers, list) else ():
-            kind: Any = KINDS.get(str(layer.get("type"))) if isinstance(layer, dict) else None
-            allowed = (*kind.__struct_fields__, "type") if kind else ()
-            for key in layer if kind else ():
-                if key not in allowed:
-                    raise unknown(f"key of {layer['type']}", key, allowed)
-            left += [layer.get(branch) for branch in ("layers", "shortcut")] if kind is Residual else []
 
 
 def check_architecture(architecture: Architecture) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -57,10 +56,6 @@ class WeightsFile:
         return digest(self.weights)
 
 
-def _json(metadata: dict[str, Any]) -> str:
-    return json.dumps(metadata, sort_keys=True)
-
-
 def write_weights(path: Path, content: WeightsFile) -> None:
     """Write a weights file; it appears whole or not at all."""
 
@@ -69,26 +64,9 @@ def write_weights(path: Path, content: WeightsFile) -> None:
             target = file.create_group(group)
             for name, array in arrays.items():
                 target.create_dataset(name, data=array, track_times=False)
-        file.attrs["metadata"] = _json(content.metadata)
+        file.attrs["metadata"] = json.dumps(content.metadata, sort_keys=True)
 
     write_bytes_atomically(path, sealed.hdf5(KIND, write))
-
-
-def file_bytes(architecture: Architecture) -> int:
-    """Return the size of a network's weights on disk, as `write_weights` writes them, from a file of zeros.
-
-    Examples
-    --------
-    >>> from robustcmp.networks.architecture import get_architecture
-    >>> lenet1 = get_architecture("lenet1")
-    >>> file_bytes(lenet1) > 4 * lenet1.parameters
-    True
-    """
-    weights = {name: np.zeros(shape, np.float32) for name, shape in architecture.weight_shapes.items()}
-    with tempfile.TemporaryDirectory(prefix="robustcmp-") as directory:
-        path = Path(directory, "weights.h5")
-        write_weights(path, WeightsFile(weights, {"architecture": architecture.description}))
-        return path.stat().st_size
 
 
 def most_bytes(architecture: Architecture | None) -> int:

@@ -443,7 +443,7 @@ def _missing_attacks(results: Results) -> list[str]:
     left_out = [attack for attack in results.attacks if attack not in [*results.common_attacks, *beside]]
     if left_out:
         sentences.append(f"Excluded from R because not every model ran it: {', '.join(left_out)}.")
-    for attack in results.starts.failed:
+    for attack in results.failed_starts:
         sentences.append(
             f"{attack}: some images have no starting point, so the attack could not begin. These failures are no sign "
             f"of robustness; R is also given without {attack}."

@@ -13,57 +13,25 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ..errors import RobustcmpError
 from ..models.classifier import Classifier
 from ..models.preflight import in_unit_bounds
 from ..processes import Ended, Wanted
 from .identity import identify_once
-from .plan import Remote, Task
-from .tasks import Arrays, Timed, time_repeats
-
-if TYPE_CHECKING:
-    from .trial import TrialTask
+from .tasks import Arrays, Finished, RemoteTask, time_repeats
 
 TELL_SECONDS = 0.2  # between two messages about queries
 IDLE_SECONDS = 1800  # after which a process that nobody needs ends itself
-MOST_MODELS = 64  # that a process keeps ready
 KEPT_BYTES = 2**29  # of weights together, more only where a single model has them
 UNKNOWN_BYTES = 2**26  # for a model that does not say what it has learned
-MOST_DATA = 2  # sets of images
 
 
 class Asked(NamedTuple):
     """So many queries more were asked."""
 
     queries: int
-
-
-class Lacking(NamedTuple):
-    """The task needs what was not at the other end; what it got stays here."""
-
-    sha: str
-
-
-class Refused(NamedTuple):
-    """The model is not the same here."""
-
-    reason: str
-
-
-class Raised(NamedTuple):
-    """The task ended with an error."""
-
-    reason: str
-
-
-Result = Lacking | Refused | Raised | None
-"""How a task ended; None for a task that is done."""
-
-
-class _Missing(Exception):
-    """What is wanted is not at the other end."""
 
 
 class _Teller:
@@ -80,7 +48,7 @@ class _Teller:
             if not queries or time.monotonic() - self._told > TELL_SECONDS:
                 self._tell()
 
-    def send(self, message: Wanted | Timed | Ended) -> None:
+    def send(self, message: Wanted | Finished | Ended) -> None:
         with self._lock:
             if self._queries:
                 self._tell()
@@ -99,10 +67,7 @@ def serve(connection: Connection[Any, Any]) -> None:
 
     def fetch(sha: str) -> Any:
         teller.send(Wanted(sha))
-        content = inbox.get()
-        if content is None:
-            raise _Missing(sha)
-        return content
+        return inbox.get()
 
     bench = Bench(fetch)
     while True:
@@ -110,7 +75,7 @@ def serve(connection: Connection[Any, Any]) -> None:
             task, at_once = inbox.get(timeout=IDLE_SECONDS)
         except queue.Empty:
             return
-        teller.send(Ended(_do(bench, task, at_once, teller)))
+        teller.send(_do(bench, task, at_once, teller))
 
 
 def _receive(connection: Connection[Any, Any], inbox: queue.SimpleQueue[Any]) -> None:
@@ -124,21 +89,16 @@ def _receive(connection: Connection[Any, Any], inbox: queue.SimpleQueue[Any]) ->
         os._exit(1)
 
 
-def _do(bench: Bench, task: Task | TrialTask, at_once: int | None, teller: _Teller) -> Result:
+def _do(bench: Bench, task: RemoteTask, at_once: int | None, teller: _Teller) -> Ended:
     """Do a task and return how it ended."""
     try:
-        if isinstance(task, Task):
-            for repeat in bench.outcomes(task, at_once, teller.count):
-                teller.send(repeat)
-        else:
-            task.run()
-    except _Missing as error:
-        return Lacking(str(error))
+        for finished in bench.attack(task, at_once, teller.count):
+            teller.send(finished)
     except DifferentModel as error:
-        return Refused(str(error))
+        return Ended(str(error), is_refused=True)
     except Exception as error:  # whatever a model raises is about this task alone
-        return Raised(str(error) if isinstance(error, RobustcmpError) else f"{type(error).__name__}: {error}")
-    return None
+        return Ended(str(error) if isinstance(error, RobustcmpError) else f"{type(error).__name__}: {error}")
+    return Ended()
 
 
 class DifferentModel(Exception):
@@ -164,15 +124,15 @@ class Bench:
 
     def __init__(self, fetch: Callable[[str], Any]):
         self._fetch = fetch
-        self._data: OrderedDict[str, Arrays] = OrderedDict()
+        self._data: dict[str, Arrays] = {}
         self._models: OrderedDict[tuple[Any, ...], _Ready] = OrderedDict()
 
-    def outcomes(self, task: Task, at_once: int | None, asked: Callable[[int], object]) -> Iterator[Timed]:
-        """Yield the result of each repeat of a task.
+    def attack(self, task: RemoteTask, at_once: int | None, asked: Callable[[int], object]) -> Iterator[Finished]:
+        """Yield each cell of a task with its result.
 
         Parameters
         ----------
-        task : Task
+        task : RemoteTask
             What to do.
         at_once : int, optional
             How many parts are worked on at the same time (default: all).
@@ -184,63 +144,56 @@ class Bench:
         DifferentModel
             The model is not the same here.
         """
-        remote = task.remote
-        assert remote is not None
-        if remote.data not in self._data:
-            self._data[remote.data] = self._fetch(remote.data)
-            while len(self._data) > MOST_DATA:
-                self._data.popitem(last=False)
-        self._data.move_to_end(remote.data)
-        data = self._data[remote.data]
-        ready = self._ready(remote, task.batch_size, data)
-        _compare(ready, remote, data)
+        if task.data not in self._data:
+            self._data = {task.data: self._fetch(task.data)}
+        data = self._data[task.data]
+        ready = self._find_model(task, data)
+        _compare(ready, task, data)
         asked(0)  # from here on time goes into queries
         classifier = ready.classifier.with_callback(asked)
         classifier.at_once = at_once
-        for made in time_repeats(classifier, remote.attack, data["images"], data["labels"], remote.seed, task.repeats):
-            yield made if remote.keep_images else made._replace(result=replace(made.result, adversarials=None))
+        for made in time_repeats(classifier, task.attack, data["images"], data["labels"], task.seed, task.cells):
+            yield made if task.keep_images else made._replace(result=replace(made.result, adversarials=None))
 
-    def _load(self, remote: Remote, batch_size: int, data: Arrays) -> Classifier:
+    def _load(self, task: RemoteTask, data: Arrays) -> Classifier:
         """Load and compile a model as in the process that compares."""
         with tempfile.TemporaryDirectory(prefix="robustcmp-") as directory:
             paths = {}
-            for field, (name, sha) in remote.files.items():
+            for field, (name, sha) in task.files.items():
                 paths[field] = Path(directory, name)
                 paths[field].write_bytes(self._fetch(sha))
-            classifier = Classifier(in_unit_bounds(remote.origin.load_from(paths, remote.device)))
+            classifier = Classifier(in_unit_bounds(task.origin.load_from(paths, task.device)))
         if len(data["traced"]):
             classifier = classifier.compile(data["traced"])
             if classifier.traced is None:
                 raise DifferentModel("it cannot be compiled, as it was in the process that compares")
-        classifier = classifier.with_batch_size(batch_size)
-        classifier.workers = remote.parts
+        classifier = classifier.with_batch_size(task.batch_size)
+        classifier.workers = task.parts
         return classifier
 
-    def _ready(self, remote: Remote, batch_size: int, data: Arrays) -> _Ready:
+    def _find_model(self, task: RemoteTask, data: Arrays) -> _Ready:
         """Return a model that is kept, or load it in the place of those that were not used for longest."""
-        same = remote.identity.in_key(needs_gradient=True).values()
-        key = (remote.origin, *remote.files.items(), remote.device, batch_size, remote.parts, remote.data, *same)
+        same = task.identity.in_key(needs_gradient=True).values()
+        key = (task.origin, *task.files.items(), task.device, task.batch_size, task.parts, task.data, *same)
         if key not in self._models:
-            classifier = self._load(remote, batch_size, data)
+            classifier = self._load(task, data)
             parameters = classifier.parameters()
             size = UNKNOWN_BYTES if parameters is None else sum(array.nbytes for array in parameters)
             self._models[key] = _Ready(classifier, set(), size)
-            while len(self._models) > 1 and (
-                len(self._models) > MOST_MODELS or sum(ready.bytes for ready in self._models.values()) > KEPT_BYTES
-            ):
+            while len(self._models) > 1 and sum(ready.bytes for ready in self._models.values()) > KEPT_BYTES:
                 self._models.popitem(last=False)
         self._models.move_to_end(key)
         return self._models[key]
 
 
-def _compare(ready: _Ready, remote: Remote, data: Arrays) -> None:
+def _compare(ready: _Ready, task: RemoteTask, data: Arrays) -> None:
     """Raise `DifferentModel` if what cells depend on is not as in the process that compares; asked once a model."""
-    needs_gradient = remote.attack.needs_gradient
-    names = remote.identity.in_key(needs_gradient).keys()
+    needs_gradient = task.attack.needs_gradient
+    names = task.identity.in_key(needs_gradient).keys()
     if names <= ready.compared:
         return
     here = identify_once(ready.classifier, data["images"], data["labels"], needs_gradient)
-    if difference := remote.identity.difference(here, needs_gradient):
+    if difference := task.identity.difference(here, needs_gradient):
         raise DifferentModel(
             f"{difference} differ, if only in their last bits, from those in the process that compares"
         )

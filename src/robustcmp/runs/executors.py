@@ -14,47 +14,17 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from ..errors import UsageError
-from ..processes import Child, Died, Ended, Limits
-from ..records.attack import AttackResult, Cell
+from ..processes import Child, Died, Limits
+from ..records.attack import Cell
 from ..records.logs import Cost
 from ..records.store import Run
 from .blame import blame_each
-from .child import Asked, Raised, Refused
+from .child import Asked
 from .plan import Failures, Plan, Task, TaskKey
 from .progress import Progress, SeesFailures, Unseen
-from .tasks import CHILD, Packer, Timed, time_repeats
+from .tasks import CHILD, Finished, Packer, time_repeats
 
 _log = logging.getLogger("robustcmp")
-
-
-class Finished(NamedTuple):
-    """A cell with its result.
-
-    Attributes
-    ----------
-    cell : Cell
-        The cell.
-    result : AttackResult
-        What the attack did.
-    seconds : float
-        The time since the task began, or since its previous cell. Of cells that finish together, the first has all of
-        it and the others next to nothing.
-    peak_memory : int, optional
-        The largest resident memory of the process that did it since the task began, in bytes.
-    worker : str, optional
-        Who did it; None for this process.
-    """
-
-    cell: Cell
-    result: AttackResult
-    seconds: float
-    peak_memory: int | None = None
-    worker: str | None = None
-
-    @property
-    def key(self) -> TaskKey:
-        """The key of its task."""
-        return self.cell.model, self.cell.training_seed, self.cell.attack
 
 
 class Failed(NamedTuple):
@@ -76,24 +46,7 @@ class Failed(NamedTuple):
 
 
 class Executor(Protocol):
-    """Does tasks, here or elsewhere. Whoever calls it keeps the results: an executor writes nothing.
-
-    Attributes
-    ----------
-    name : str
-        What the run's log calls it.
-    limits : Limits or None
-        For each task; None where a model can end this process, so that models are not tried before.
-    """
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def limits(self) -> Limits | None: ...
-
-    def check(self) -> None:
-        """Raise `UsageError` if what it needs does not answer; called before models are loaded."""
-        ...
+    """Does tasks, here or elsewhere. Whoever calls it keeps the results: an executor writes nothing."""
 
     def execute(
         self, plan: Plan, tasks: Iterable[Task], asked: Callable[[str, int], object]
@@ -107,7 +60,7 @@ class Executor(Protocol):
         plan : Plan
             What the tasks belong to.
         tasks : iterable of Task
-            What to do; nothing in them is done yet. What a task needs is loaded as it is taken.
+            What to do; nothing in them is done yet.
         asked : callable
             Called with an attack's name and a number of queries, as they are asked.
         """
@@ -117,21 +70,13 @@ class Executor(Protocol):
 class InProcess:
     """One task after the other, with the models of this process; each uses all cores. An exception ends all of them."""
 
-    name = "in-process"
-    limits = None
-
-    def check(self) -> None:
-        """Need nothing."""
-
     def execute(self, plan: Plan, tasks: Iterable[Task], asked: Callable[[str, int], object]) -> Iterator[Finished]:
         """Yield each cell of the tasks with its result and its costs, in their order."""
         for task in tasks:
             classifier = plan.model(task.model).classifier.with_callback(partial(asked, task.attack))
-            attack = plan.attack(task) if task.remote is None else task.remote.attack
-            results = time_repeats(classifier, attack, plan.images, plan.labels, plan.seed, task.repeats)
-            what = f"attacking {task.model[0]}/{task.model[1]} with {task.attack}"
-            for cell, result in zip(task.cells, blame_each(what, results), strict=True):
-                yield Finished(cell, *result)
+            attack = plan.suite.attacks[task.attack]
+            results = time_repeats(classifier, attack, plan.images, plan.labels, plan.seed, task.cells)
+            yield from blame_each(f"attacking {task.model[0]}/{task.model[1]} with {task.attack}", results)
 
 
 class Isolated:
@@ -141,13 +86,8 @@ class Isolated:
     the next task. What cannot be sent there, and models that differ there, are done in this process.
     """
 
-    name = "isolated"
-
     def __init__(self, limits: Limits):
-        self.limits = limits
-
-    def check(self) -> None:
-        """Need nothing."""
+        self._limits = limits
 
     def execute(
         self, plan: Plan, tasks: Iterable[Task], asked: Callable[[str, int], object]
@@ -155,26 +95,25 @@ class Isolated:
         """Yield each cell of the tasks with its result and its costs, or why a task failed, in their order."""
         packer, children, different = Packer(plan), dict[str, Child](), set[tuple[str, int]]()
         try:
-            for task in map(packer.pack, tasks):
-                if task.remote is None or task.model in different:
+            for task in tasks:
+                remote = packer.pack(task)
+                if remote is None or task.model in different:
                     yield from InProcess().execute(plan, [task], asked)
                     continue
-                framework = task.remote.frameworks[0]
-                child = children.setdefault(framework, Child(CHILD, self.limits))
-                cells = iter(task.cells)
+                framework = remote.frameworks[0]
+                child = children.setdefault(framework, Child(CHILD, self._limits))
                 try:
-                    for message in child.request((task, None), packer.luggage.get):
+                    for message in child.request((remote, None), packer.find):
                         if isinstance(message, Asked):
                             asked(task.attack, message.queries)
-                        elif isinstance(message, Timed):
-                            yield Finished(next(cells), *message, worker=framework)
-                        elif isinstance(message, Ended) and isinstance(message.result, Raised):
-                            yield Failed(task, message.result.reason, framework)
-                        elif isinstance(message, Ended) and isinstance(message.result, Refused):
+                        elif isinstance(message, Finished):
+                            yield message._replace(worker=framework)
+                        elif message.is_refused:
                             different.add(task.model)
-                            reason = message.result.reason
-                            _log.warning("%s/%s stays in this process: in another, %s", *task.model, reason)
+                            _log.warning("%s/%s stays in this process: in another, %s", *task.model, message.reason)
                             yield from InProcess().execute(plan, [task], asked)
+                        elif message.reason:
+                            yield Failed(task, message.reason, framework)
                 except Died as death:
                     yield Failed(task, str(death), framework)
         finally:

@@ -7,18 +7,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..attacks.base import Attack, pixels
+from ..attacks.base import pixels
 from ..attacks.suite import Suite
 from ..files import digest, json_digest
-from ..frameworks import Device
 from ..models.batches import measure_rate
 from ..records.attack import Cell
-from ..sources.deployed import Origin
+from ..records.store import Run
 from .blame import blame
 from .identity import Identity, identify, stored_identity
 from .loading import TrainedModel, find_inapplicable
@@ -33,54 +32,7 @@ RATE_SECONDS = 0.3
 ATTACK_TO_FORWARD = 1.5  # attacks take 1.1 to 2.1 times as long as their forward passes: docs/performance.md
 
 
-class CellStore(Protocol):
-    """Where finished cells are kept; `robustcmp.records.store.Run` is one."""
-
-    def __contains__(self, key: str, /) -> bool: ...
-
-
-@dataclass(frozen=True)
-class Remote:
-    """What another process needs to do a task; arrays and files go by their digests.
-
-    Attributes
-    ----------
-    origin : Origin
-        What the model is loaded from.
-    files : dict of str to (str, str)
-        Name and digest of each file that the origin is loaded from, by the origin's field.
-    frameworks : tuple of str
-        Those that it needs; the first is the one that it runs in.
-    device : str
-        Where it runs.
-    identity : Identity
-        What the model has to be there as well.
-    attack : attack
-        With its settings.
-    data : str
-        The digest of the images, their labels, and those that the model is compiled with.
-    seed : int
-        The attacks' seed.
-    parts : int
-        In how many parts the images are worked on side by side.
-    keep_images : bool
-        Whether the adversarial images are wanted; they are most of what goes back.
-    """
-
-    origin: Origin
-    files: dict[str, tuple[str, str]]
-    frameworks: tuple[str, ...]
-    device: Device
-    identity: Identity
-    attack: Attack
-    data: str
-    seed: int
-    parts: int
-    keep_images: bool
-
-
-@dataclass(frozen=True)
-class Task:
+class Task(NamedTuple):
     """One model under one attack in the repeats that are missing: what an executor runs.
 
     Attributes
@@ -91,27 +43,16 @@ class Task:
         The attack's name in the suite.
     cells : list of Cell
         The repeats that are missing.
-    batch_size : int
-        How many candidates are asked at once.
-    remote : Remote, optional
-        What another process needs; None for a task that stays in this one.
     """
 
     model: ModelKey
     attack: str
     cells: list[Cell]
-    batch_size: int
-    remote: Remote | None = None
 
     @property
     def key(self) -> TaskKey:
         """What tells it from other tasks: the model, the training seed and the attack."""
         return (*self.model, self.attack)
-
-    @property
-    def repeats(self) -> list[int]:
-        """The numbers of its repeats."""
-        return [cell.repeat for cell in self.cells]
 
 
 @dataclass(frozen=True)
@@ -179,19 +120,17 @@ class Plan:
         """Return the model of a key."""
         return next(model for model in self.models if model.key == key)
 
-    def attack(self, task: Task) -> Attack:
-        """Return the attack of a task."""
-        return self.suite.attacks[task.attack]
-
-    def queries(self, store: CellStore) -> dict[Cell, int]:
+    def queries(self, store: Run) -> dict[Cell, int]:
         """Return about how many queries each cell takes that is missing in a store, and 0 for every other one."""
         taken = dict.fromkeys(self.cells, 0)
         for task in self.missing(store):
-            usual = self.attack(task).usual_queries(pixels(self.images), len(task.cells)) * len(self.images)
+            usual = self.suite.attacks[task.attack].usual_queries(pixels(self.images), len(task.cells)) * len(
+                self.images
+            )
             taken |= dict.fromkeys(task.cells, usual // len(task.cells))
         return taken
 
-    def seconds(self, store: CellStore) -> dict[str, float]:
+    def seconds(self, store: Run) -> dict[str, float]:
         """Return about how long each attack takes for what is missing, by the forward rates of the models now."""
         rates: dict[str, float] = {}
         seconds = dict.fromkeys(self.suite.attacks, 0.0)
@@ -204,23 +143,21 @@ class Plan:
             seconds[cell.attack] += ATTACK_TO_FORWARD * queries / rates[cell.model]
         return seconds
 
-    def missing(self, store: CellStore) -> Iterator[Task]:
+    def missing(self, store: Run) -> Iterator[Task]:
         """Yield what is missing in a store, a task a model and attack; what two models share is one's alone.
 
         Attack by attack over all models, so that each is answered early, and those with the fewest queries first.
         """
         claimed: set[str] = set()
-        batch_sizes = {model.key: model.classifier.batch_size for model in self.models}
         order = self._cheapest_first
         in_order = sorted(self.cells, key=lambda cell: order.index(cell.attack))
-        for (name, seed, attack), group in groupby(
+        for (name, seed, attack), cells in groupby(
             in_order, lambda cell: (cell.model, cell.training_seed, cell.attack)
         ):
-            cells = list(group)
             missing = [cell for cell in cells if cell.key not in store and cell.key not in claimed]
             claimed.update(cell.key for cell in missing)
             if missing:
-                yield Task((name, seed), attack, missing, batch_sizes[name, seed])
+                yield Task((name, seed), attack, missing)
 
     @property
     def _cheapest_first(self) -> list[str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pickle
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -16,20 +16,45 @@ from numpy.typing import NDArray
 
 from ..attacks.base import Attack
 from ..files import digest, file_digest
+from ..frameworks import Device
 from ..models.classifier import Classifier
-from ..records.attack import AttackResult
-from .plan import ModelKey, Plan, Remote, Task
+from ..records.attack import AttackResult, Cell
+from ..sources.deployed import Origin
+from .identity import Identity
+from .plan import Plan, Task, TaskKey
 
 CHILD = f"{__package__}.child:serve"  # what another process runs to do tasks
 Arrays = dict[str, NDArray[Any]]
 
 
-class Timed(NamedTuple):
-    """One repeat's result, with its costs: as the fields of `robustcmp.runs.executors.Finished`."""
+class Finished(NamedTuple):
+    """A cell with its result.
 
+    Attributes
+    ----------
+    cell : Cell
+        The cell.
+    result : AttackResult
+        What the attack did.
+    seconds : float
+        The time since the task began, or since its previous cell. Of cells that finish together, the first has all of
+        it and the others next to nothing.
+    peak_memory : int, optional
+        The largest resident memory of the process that did it since the task began, in bytes.
+    worker : str, optional
+        Who did it; None for this process.
+    """
+
+    cell: Cell
     result: AttackResult
     seconds: float
-    peak_memory: int | None
+    peak_memory: int | None = None
+    worker: str | None = None
+
+    @property
+    def key(self) -> TaskKey:
+        """The key of its task."""
+        return self.cell.model, self.cell.training_seed, self.cell.attack
 
 
 def time_repeats(
@@ -38,14 +63,15 @@ def time_repeats(
     images: NDArray[np.float32],
     labels: NDArray[np.int64],
     seed: int,
-    repeats: Sequence[int],
-) -> Iterator[Timed]:
-    """Yield the result of each of the repeats, with the time since the one before and the memory since the first."""
+    cells: Sequence[Cell],
+) -> Iterator[Finished]:
+    """Yield each cell with its result, the time since the one before and the memory since the first."""
     forget_peak_memory()
     previous = perf_counter()
-    for result in attack.outcomes(classifier, images, labels, seed, repeats):
+    results = attack.outcomes(classifier, images, labels, seed, [cell.repeat for cell in cells])
+    for cell, result in zip(cells, results, strict=True):
         now = perf_counter()
-        yield Timed(result, now - previous, peak_memory())
+        yield Finished(cell, result, now - previous, peak_memory())
         previous = perf_counter()
 
 
@@ -74,72 +100,96 @@ def peak_memory() -> int | None:
     return peak if sys.platform == "darwin" else 1024 * peak
 
 
-class Luggage(Mapping[str, Any]):
-    """What tasks need, by digest: arrays, and the bytes of files, read when they are asked for."""
+@dataclass(frozen=True)
+class RemoteTask:
+    """What another process needs to do a task; arrays and files go by their digests.
 
-    def __init__(self) -> None:
-        self._arrays: dict[str, Arrays] = {}
-        self._paths: dict[str, Path] = {}
+    Attributes
+    ----------
+    origin : Origin
+        What the model is loaded from.
+    files : dict of str to (str, str)
+        Name and digest of each file that the origin is loaded from, by the origin's field.
+    frameworks : tuple of str
+        Those that it needs; the first is the one that it runs in.
+    device : str
+        Where it runs.
+    identity : Identity
+        What the model has to be there as well.
+    attack : attack
+        With its settings.
+    cells : list of Cell
+        The repeats that are missing.
+    data : str
+        The digest of the images, their labels, and those that the model is compiled with.
+    seed : int
+        The attacks' seed.
+    batch_size, parts : int
+        How many candidates are asked at once, and in how many parts the images are worked on side by side.
+    keep_images : bool
+        Whether the adversarial images are wanted; they are most of what goes back.
+    """
 
-    def add_arrays(self, arrays: Arrays) -> str:
-        sha = digest(arrays)
-        self._arrays[sha] = arrays
-        return sha
-
-    def add_file(self, path: Path) -> str:
-        sha = file_digest(path)
-        self._paths[sha] = path
-        return sha
-
-    def __getitem__(self, sha: str) -> Any:
-        return self._arrays[sha] if sha in self._arrays else self._paths[sha].read_bytes()
-
-    def __iter__(self) -> Iterator[str]:
-        yield from (*self._arrays, *self._paths)
-
-    def __len__(self) -> int:
-        return len(self._arrays) + len(self._paths)
+    origin: Origin
+    files: dict[str, tuple[str, str]]
+    frameworks: tuple[str, ...]
+    device: Device
+    identity: Identity
+    attack: Attack
+    cells: list[Cell]
+    data: str
+    seed: int
+    batch_size: int
+    parts: int
+    keep_images: bool
 
 
 class Packer:
-    """Adds to the tasks of a plan what other processes need to do them."""
+    """Makes of the tasks of a plan what other processes can do, and finds what they need for it."""
 
     def __init__(self, plan: Plan):
-        self.plan, self.luggage = plan, Luggage()
-        self._files: dict[ModelKey, dict[str, tuple[str, str]]] = {}
-        self._data: dict[bytes, str] = {}  # digests, by the images that models are compiled with
+        self._plan = plan
+        self._arrays: dict[str, Arrays] = {}
+        self._paths: dict[str, Path] = {}
 
-    def pack(self, task: Task) -> Task:
-        """Return a task that can be sent; as it is if its model has no origin or its attack cannot be imported."""
-        model, attack = self.plan.model(task.model), self.plan.attack(task)
+    def pack(self, task: Task) -> RemoteTask | None:
+        """Return what can be sent, None if the model has no origin or the attack cannot be imported."""
+        plan = self._plan
+        model, attack = plan.model(task.model), plan.suite.attacks[task.attack]
         if model.origin is None or not _can_travel(attack):
-            return task
-        if model.key not in self._files:
-            files = model.origin.files
-            self._files[model.key] = {name: (path.name, self.luggage.add_file(path)) for name, path in files.items()}
+            return None
+        files = {}
+        for name, path in model.origin.files.items():
+            sha = file_digest(path)
+            files[name] = (path.name, sha)
+            self._paths[sha] = path
         classifier = model.classifier
-        traced = classifier.traced if classifier.traced is not None else self.plan.images[:0]
-        framework = classifier.framework.name
-        remote = Remote(
+        traced = classifier.traced if classifier.traced is not None else plan.images[:0]
+        arrays: Arrays = {"images": plan.images, "labels": plan.labels, "traced": traced}
+        data = digest(arrays)
+        self._arrays.setdefault(data, arrays)
+        return RemoteTask(
             origin=model.origin,
-            files=self._files[model.key],
-            frameworks=tuple(dict.fromkeys([framework, *model.origin.frameworks])),
+            files=files,
+            frameworks=tuple(dict.fromkeys([classifier.framework.name, *model.origin.frameworks])),
             device="cuda" if classifier.on_gpu else "cpu",
-            identity=self.plan.identities[model.key],
+            identity=plan.identities[model.key],
             attack=attack,
-            data=self._data_digest(traced),
-            seed=self.plan.seed,
+            cells=task.cells,
+            data=data,
+            seed=plan.seed,
+            batch_size=classifier.batch_size,
             parts=classifier.workers,
-            keep_images=self.plan.keep_images,
+            keep_images=plan.keep_images,
         )
-        return replace(task, remote=remote)
 
-    def _data_digest(self, traced: NDArray[np.float32]) -> str:
-        key = traced.tobytes()
-        if key not in self._data:
-            arrays: Arrays = {"images": self.plan.images, "labels": self.plan.labels, "traced": traced}
-            self._data[key] = self.luggage.add_arrays(arrays)
-        return self._data[key]
+    def find(self, sha: str) -> Any:
+        """Return the arrays or the bytes of the file with a digest."""
+        return self._arrays[sha] if sha in self._arrays else self._paths[sha].read_bytes()
+
+    def contents(self, remote: RemoteTask) -> dict[str, Any]:
+        """Return all that a task needs, by digest."""
+        return {sha: self.find(sha) for sha in [remote.data, *(sha for _, sha in remote.files.values())]}
 
 
 def _can_travel(attack: Attack) -> bool:

@@ -6,12 +6,8 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from importlib import import_module
-from inspect import signature
 from pathlib import Path
-from pkgutil import iter_modules
-from types import ModuleType
 from typing import Any, ClassVar
 
 import foolbox as fb
@@ -106,54 +102,26 @@ def call_function(name: str, *arguments: Any) -> Any:
         loaded = import_module(module)
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
-            raise _no_module(str(error.name)) from None
+            raise UsageError(f"there is no module {error.name!r} in {os.getcwd()}, and none is installed") from None
         raise ModelError(f"{module} failed when it was imported: {type(error).__name__}: {error}") from error
-    try:
-        imported = getattr(loaded, function)
-    except AttributeError:
-        raise _no_attribute(loaded, function) from None
-    _check_takes(imported, name, arguments)
+    if not hasattr(loaded, function):
+        names = [key for key, value in vars(loaded).items() if getattr(value, "__module__", None) == module]
+        near = suggest(nearest(function, names))
+        raise UsageError(f"{loaded.__file__ or module} has no attribute {function!r}{near} It has {', '.join(names)}")
+    imported = getattr(loaded, function)
+    if isinstance(imported, fb.models.base.Model) or framework_of(imported):
+        raise ModelError(f"{name} is a network itself. Name a function that returns it: def made(): return {function}")
+    if not callable(imported):
+        raise ModelError(f"{name} should be a function, received {type(imported).__name__}")
     try:
         return imported(*arguments)
     except Exception as error:
         raise ModelError(f"{name} failed: {type(error).__name__}: {error}") from error
 
 
-def _no_module(module: str) -> UsageError:
-    """Return the error for a module that is not there, which names the nearest one beside where it should be."""
-    *parents, _ = module.split(".")
-    directory = os.path.join(os.getcwd(), *parents)
-    near = nearest(module, [entry.name for entry in iter_modules([directory], ".".join([*parents, ""]))])
-    return UsageError(f"there is no module {module!r} in {os.getcwd()}, and none is installed{suggest(near)}")
-
-
-def _no_attribute(module: ModuleType, function: str) -> UsageError:
-    """Return the error for a function that a module does not have, with those that it defines."""
-    names = [name for name, value in vars(module).items() if getattr(value, "__module__", None) == module.__name__]
-    message = f"{module.__file__ or module.__name__} has no attribute {function!r}{suggest(nearest(function, names))}"
-    return UsageError(f"{message} It has {', '.join(names)}" if names else message)
-
-
 def suggest(near: str | None) -> str:
     """Return the end of a sentence about an unknown name."""
     return f": did you mean {near!r}?" if near else "."
-
-
-def _check_takes(imported: Any, name: str, arguments: tuple[Any, ...]) -> None:
-    """Raise `ModelError` for what is no function of so many arguments, such as the network itself."""
-    function = name.partition(":")[2]
-    remedy = f"Name a function that returns it, such as: def made(): return {function}"
-    if isinstance(imported, fb.models.base.Model) or framework_of(imported):
-        raise ModelError(f"{name} is a network itself. {remedy}")
-    if not callable(imported):
-        raise ModelError(f"{name} should be a function, received {type(imported).__name__}")
-    with suppress(ValueError):  # some have no signature
-        parameters = signature(imported)
-        try:
-            parameters.bind(*arguments)
-        except TypeError:
-            wanted = "of the weights" if arguments else "without arguments"
-            raise ModelError(f"{name} should be a function {wanted}, received one of {parameters}. {remedy}") from None
 
 
 def wrap_numpy(result: Any, source: str) -> fb.models.base.Model:

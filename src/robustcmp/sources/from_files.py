@@ -86,9 +86,20 @@ class FromFile(msgspec.Struct, frozen=True, tag="file", dict=True):
         return content
 
     @cached_property
+    def _hashed(self) -> tuple[tuple[int, ...], str]:
+        """The state of its file before that was read for its digest, and the digest."""
+        state = self._read_state()
+        return state, file_digest(Path(self.source))
+
+    @property
     def sha256(self) -> str:
         """The digest of its file."""
-        return file_digest(Path(self.source))
+        return self._hashed[1]
+
+    def _read_state(self) -> tuple[int, ...]:
+        """Return what changes where the file is written or replaced."""
+        stat = Path(self.source).stat()
+        return stat.st_ino, stat.st_size, stat.st_mtime_ns
 
     def check(self) -> None:
         """Check what can be known before the file is read.
@@ -111,30 +122,25 @@ class FromFile(msgspec.Struct, frozen=True, tag="file", dict=True):
                 f'robustcmp.wrap_functions(..., outputs="probabilities")'
             )
         check_normalisation(self.mean, self.std)
-        if is_function(self.source):
-            if self.mean or self.std:
-                raise UsageError(
-                    f"mean and std are for files: let {self.source} return robustcmp.wrap(network, "
-                    f"preprocessing=dict(mean=..., std=..., axis=...))"
-                )
-            return
+        if self.design:
+            get_architecture(self.design)
+        if not is_function(self.source):
+            self._check_file()
+        elif self.mean or self.std:
+            raise UsageError(
+                f"mean and std are for files: let {self.source} return robustcmp.wrap(network, "
+                f"preprocessing=dict(mean=..., std=..., axis=...))"
+            )
+
+    def _check_file(self) -> None:
+        path = Path(self.source)
         if self.framework == NUMPY:
             raise UsageError(
                 f"numpy= takes code, module:function, a function without arguments that returns {RETURNED}; received "
                 f"{self.source}"
             )
-        self._check_file()
-
-    def _check_file(self) -> None:
-        path = Path(self.source)
         check_no_program(path)
         check_there(self.source)
-        if self.source.endswith((".keras", ".hdf5")) and self.framework in ("torch", "jax"):
-            raise UsageError(
-                f"{self.source} is a model of Keras: write tensorflow={self.source}; or set KERAS_BACKEND="
-                f"{self.framework}, and return keras.models.load_model(path) from a function of your own, "
-                "module:function"
-            )
         check_ending(self.source, self.framework)
         check_file(path)
         if path.suffix == ".h5" and self.framework != "tensorflow" and not is_sealed(path):
@@ -173,7 +179,7 @@ class FromFile(msgspec.Struct, frozen=True, tag="file", dict=True):
         Raises
         ------
         WeightsError
-            The file is broken, holds more than data, or its arrays do not fit the architecture.
+            The file is broken, holds more than data, its arrays do not fit the architecture, or it changed meanwhile.
         ModelError
             What a function returned is no network of the framework, or the function failed.
         """
@@ -183,6 +189,8 @@ class FromFile(msgspec.Struct, frozen=True, tag="file", dict=True):
             native = call_function(self.source)
         else:
             native, design, info = self._read()
+            if self._read_state() != self._hashed[0]:
+                raise WeightsError(f"{self.source} changed while it was read. Repeat the command once it is written.")
         framework = framework_of(native) or self.framework
         if framework != self.framework:
             raise ModelError(
@@ -228,7 +236,7 @@ class FromFile(msgspec.Struct, frozen=True, tag="file", dict=True):
         """Return the file's network, the design that it was built from, if it was, and what is known of it."""
         adapter = get_framework(self.framework)
         path = Path(self.source)
-        info = {"sha256": self.sha256}
+        info: dict[str, Any] = {"sha256": self.sha256}
         design = get_architecture(self.design) if self.design else None
         if _is_of_keras(path):  # code for the other files of a comparison says nothing about it
             network = adapter.build(design, 0, "cpu") if design else None
@@ -236,18 +244,22 @@ class FromFile(msgspec.Struct, frozen=True, tag="file", dict=True):
         if path.name.endswith(FILES.get(self.framework, ())):
             network = adapter.build(design, 0, "cpu") if design else call_function(self.architecture or "")
             return adapter.load(path, network), design, info
-        content = _read_canonical(path, design)
-        info = content.metadata | info
-        if design is None:
-            if self.framework != "jax":
-                raise UsageError(
-                    f"for {self.source} the architecture should be a name or FILE.toml, received {self.architecture}"
-                )
-            return call_function(self.architecture or "", content.weights), None, info
-        _check_design(content, design, self.architecture or design.name, self.source)
-        network = adapter.build(design, 0, "cpu")
-        adapter.set_weights(network, design, content.weights)
-        return network, design, info
+        if path.suffix == ".h5":
+            content = read_weights(path, most=most_bytes(design))
+        else:
+            content = WeightsFile(_read_arrays(path), {})
+        check_finite(content.weights, self.source)
+        if design is not None:
+            _check_design(content, design, self.source)
+            network = adapter.build(design, 0, "cpu")
+            adapter.set_weights(network, design, content.weights)
+        elif self.framework == "jax":
+            network = call_function(self.architecture or "", content.weights)
+        else:
+            raise UsageError(
+                f"for {self.source} the architecture should be a name or FILE.toml, received {self.architecture}"
+            )
+        return network, design, content.metadata | info
 
 
 def load_network(
@@ -271,13 +283,10 @@ def check_there(source: str) -> None:
     path = Path(source)
     if path.is_file():
         return
-    if path.is_dir():
-        raise UsageError(f"expected a file, received the directory {source}")
     if path.exists():
-        raise UsageError(f"expected a file, received {source}, a pipe or a device")
+        raise UsageError(f"expected a file, received {source}, a directory, a pipe or a device")
     near = nearest(path.name, [other.name for other in path.parent.glob("*")])
-    hint = ". Code is named without .py, as module:function" if ".py:" in source else suggest(near)
-    raise UsageError(f"there is no file {source}{hint}")
+    raise UsageError(f"there is no file {source}{suggest(near)}")
 
 
 def check_ending(source: str, framework: str) -> None:
@@ -287,11 +296,7 @@ def check_ending(source: str, framework: str) -> None:
     if source.endswith(read):
         return
     others = [name for name, suffixes in endings.items() if source.endswith(suffixes)]
-    if source.endswith(".py"):
-        remedy = (
-            f"Code is named as module:function: {framework}={Path(source).stem}:FUNCTION, which returns the network"
-        )
-    elif framework in RUNTIMES and (main := Path(source).with_suffix(read[0])).is_file():
+    if framework in RUNTIMES and (main := Path(source).with_suffix(read[0])).is_file():
         remedy = f"Write {framework}={main}"
     elif others:
         remedy = f"Write {others[0]}={source}"
@@ -317,25 +322,14 @@ def check_normalisation(mean: Sequence[float], std: Sequence[float]) -> None:
         raise UsageError(f"mean and std need as many numbers, received {[*mean]} and {[*std]}")
 
 
-def _check_design(content: WeightsFile, design: Architecture, asked: str, source: str) -> None:
+def _check_design(content: WeightsFile, design: Architecture, source: str) -> None:
     """Raise `WeightsError` unless weights are those of a design, as far as the file says it."""
     check_shapes(content.weights, design, source)
-    trained, named = (
-        {**description, "name": ""}
-        for description in (content.metadata.get("architecture", design.description), design.description)
-    )
-    if trained != named:
-        raise WeightsError(f"{source} was trained for another design than {asked}: its layers were {trained['layers']}")
-
-
-def _read_canonical(path: Path, design: Architecture | None) -> WeightsFile:
-    """Return weights in the canonical layout."""
-    if path.suffix == ".h5":
-        content = read_weights(path, most=most_bytes(design))
-    else:
-        content = WeightsFile(_read_arrays(path), {})
-    check_finite(content.weights, str(path))
-    return content
+    trained = content.metadata.get("architecture", design.description)
+    if trained | {"name": ""} != design.description | {"name": ""}:
+        raise WeightsError(
+            f"{source} was trained for another design than {design.name}, whose layers were {trained['layers']}"
+        )
 
 
 def _read_arrays(path: Path) -> Weights:

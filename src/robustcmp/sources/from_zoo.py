@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from importlib.resources import as_file
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from ..frameworks import (
 from ..models.model import Model, wrap
 from ..networks.architecture import Architecture, get_architecture
 from ..networks.weights import WeightsFile, read_weights
-from .recipes import SHIPPED, Recipe, default_dataset, load_recipe
+from .recipes import SHIPPED, default_dataset, load_recipe
 
 CHECKPOINT = ".checkpoint.h5"
 SOURCES = {"own": "trained here", "zoo": "from the zoo that ships"}
@@ -103,12 +103,10 @@ class FromZoo(msgspec.Struct, frozen=True, tag="zoo"):
     @property
     def files(self) -> dict[str, Path]:
         """The files that it is loaded from, by what they are; raise `WeightsError` if it has no weights."""
-        own = trained_directory() / self.file
-        with as_file(SHIPPED / "weights" / self.file) as shipped:
-            weights = own if own.exists() else shipped
-        if not weights.exists():
+        weights = _find_file(self)
+        if weights is None:
             raise no_weights([self])
-        return {"weights": weights} | ({"model": Path(self.model)} if self.model.endswith(".toml") else {})
+        return {"weights": weights[1]} | ({"model": Path(self.model)} if self.model.endswith(".toml") else {})
 
     def load_from(self, files: Mapping[str, Path], device: Device = "auto") -> Model:
         """Load it from copies of its `files`, which have their names."""
@@ -138,25 +136,34 @@ def find_weights(name: FromZoo, directory: str | os.PathLike[str] | None = None)
     WeightsError
         The file is broken, or is another model's.
     """
-    own = Path(directory or trained_directory()) / name.file
-    if own.exists():
-        return with_source(read_named(own, name), "own")
-    with as_file(SHIPPED / "weights" / name.file) as shipped:
-        if shipped.exists():
-            return with_source(read_named(shipped, name), "zoo")
+    file = _find_file(name, directory)
+    return None if file is None else with_source(read_named(file[1], name), file[0])
+
+
+def _list_directories() -> list[tuple[str, Path]]:
+    """Return where weights are, as `SOURCES` calls it, with the directory."""
+    return [("own", trained_directory()), ("zoo", Path(str(SHIPPED / "weights")))]
+
+
+def _find_file(name: FromZoo, directory: str | os.PathLike[str] | None = None) -> tuple[str, Path] | None:
+    """Return where a model's weights are first found, as `SOURCES` calls it, with their file."""
+    for source, usual in _list_directories():
+        path = Path(directory if directory and source == "own" else usual) / name.file
+        if path.exists():
+            return source, path
     return None
 
 
 def read_named(path: Path, name: FromZoo) -> WeightsFile:
     """Read the weights of a model from the file that is named after it."""
     content = read_weights(path, get_architecture(name.model))
-    said = {
+    named = {
         "dataset": name.dataset,
         "framework": name.framework,
         "recipe": name.recipe,
         "training_seed": name.seed,
     }
-    for key, expected in said.items():
+    for key, expected in named.items():
         if content.metadata.get(key, expected) != expected:
             raise WeightsError(
                 f"{path} holds a training with {key} {content.metadata[key]}, but its name says {expected}. "
@@ -179,8 +186,7 @@ def trained_seeds(model: str, dataset: str, framework: str, recipe: str = "defau
     [0]
     """
     stem, _, _ = FromZoo(model, dataset, framework, recipe).file.rpartition("-")
-    with as_file(SHIPPED / "weights") as shipped:
-        files = [*shipped.glob(f"{stem}-*.h5"), *trained_directory().glob(f"{stem}-*.h5")]
+    files = [file for _, directory in _list_directories() for file in directory.glob(f"{stem}-*.h5")]
     seeds = {file.stem.removeprefix(f"{stem}-") for file in files}
     return sorted(int(seed) for seed in seeds if seed.isdecimal())
 
@@ -217,27 +223,21 @@ def frameworks_with(model: str, dataset: str, recipe: str = "default", seeds: Se
     ]
 
 
-def training_seconds(info: Mapping[str, Any]) -> float:
-    """Return how long a training took, by what the manifest of a run says of its model.
-
-    NaN if the model is not of the zoo, or its weights are no longer here.
-    """
-    names = [info.get(name) for name in ("model", "dataset", "framework", "recipe", "training_seed")]
-    if info.get("source") not in SOURCES or None in names:
-        return math.nan
-    try:
-        content = find_weights(FromZoo(*names))  # type: ignore[arg-type]
-    except RobustcmpError:
-        return math.nan
-    if content is None or content.sha256 != info.get("sha256") or "seconds" not in content.curves:
-        return math.nan
-    return float(content.curves["seconds"].sum())
-
-
 def mean_training_seconds(infos: Iterable[Mapping[str, Any]]) -> float:
-    """Return the mean of `training_seconds` over the models for which it is known, NaN if there are none."""
-    known = [seconds for info in infos if not math.isnan(seconds := training_seconds(info))]
-    return sum(known) / len(known) if known else math.nan
+    """Return how long a training took on average, by what the manifest of a run says of its models.
+
+    NaN if none is of the zoo, or no weights are here any more.
+    """
+    seconds = []
+    for info in infos:
+        names = [info.get(name) for name in ("model", "dataset", "framework", "recipe", "training_seed")]
+        if info.get("source") not in SOURCES or None in names:
+            continue
+        with suppress(RobustcmpError):
+            content = find_weights(FromZoo(*names))  # type: ignore[arg-type]
+            if content is not None and content.sha256 == info.get("sha256") and "seconds" in content.curves:
+                seconds.append(float(content.curves["seconds"].sum()))
+    return sum(seconds) / len(seconds) if seconds else math.nan
 
 
 def all_trained() -> list[dict[str, Any]]:
@@ -251,11 +251,10 @@ def all_trained() -> list[dict[str, Any]]:
         A file is broken.
     """
     metadata: dict[str, dict[str, Any]] = {}
-    with as_file(SHIPPED / "weights") as shipped:
-        for directory, source in ((trained_directory(), "own"), (shipped, "zoo")):
-            for path in sorted(directory.glob("*.h5")):
-                if path.name not in metadata and not path.name.endswith(CHECKPOINT):
-                    metadata[path.name] = with_source(read_weights(path), source).metadata
+    for source, directory in _list_directories():
+        for path in sorted(directory.glob("*.h5")):
+            if path.name not in metadata and not path.name.endswith(CHECKPOINT):
+                metadata[path.name] = with_source(read_weights(path), source).metadata
     return list(metadata.values())
 
 
@@ -376,9 +375,9 @@ def check_names(
     weights_of: str | None = None,
 ) -> None:
     """Raise `UsageError` for a name that is unknown, a framework that is not installed, or what was given twice."""
-    for what, given in (("framework", frameworks or ()), ("training seed", seeds)):
-        if len(set(given)) < len(given):
-            raise UsageError(f"a {what} was given twice: {', '.join(map(str, given))}")
+    for kind, values in (("framework", frameworks or ()), ("training seed", seeds)):
+        if len(set(values)) < len(values):
+            raise UsageError(f"a {kind} was given twice: {', '.join(map(str, values))}")
     for framework in frameworks or NAMES[:1]:
         for seed in seeds:
             FromZoo(model, dataset, framework, recipe, seed).check()
@@ -427,25 +426,18 @@ def zoo_origins(
         There are no such weights for any framework.
     """
     check_names(model, dataset, frameworks, seeds, recipe, weights_of)
-    if weights_of is not None:
-        origins = {
-            framework: [FromZoo(model, dataset, weights_of, recipe, seed, into=framework) for seed in seeds]
-            for framework in frameworks or installed()
-        }
-        return _found(origins)
-    if frameworks is None:
-        if not installed():
-            raise UsageError(NONE_INSTALLED)
+    if frameworks is None and weights_of is None:
         frameworks = frameworks_with(model, dataset, recipe, seeds)
+    frameworks = frameworks or installed()
     if not frameworks:
-        raise no_weights([FromZoo(model, dataset, each, recipe, seed) for each in installed() for seed in seeds])
-    return _found(
-        {framework: [FromZoo(model, dataset, framework, recipe, seed) for seed in seeds] for framework in frameworks}
-    )
-
-
-def _found(origins: dict[str, list[FromZoo]]) -> dict[str, list[FromZoo]]:
-    """Return origins once each is seen to have weights."""
+        raise UsageError(NONE_INSTALLED)
+    origins = {
+        framework: [
+            FromZoo(model, dataset, weights_of or framework, recipe, seed, framework if weights_of else None)
+            for seed in seeds
+        ]
+        for framework in frameworks
+    }
     missing = {origin.file: origin for each in origins.values() for origin in each if find_weights(origin) is None}
     if missing:
         raise no_weights(list(missing.values()))
@@ -453,27 +445,22 @@ def _found(origins: dict[str, list[FromZoo]]) -> dict[str, list[FromZoo]]:
 
 
 def no_weights(missing: Sequence[FromZoo]) -> MissingWeightsError:
-    """Return the error for trainings of one model that nobody made, which says what there is and how to train them.
+    """Return the error for trainings of one model that nobody made, which says how to train them.
 
     Raises
     ------
     UsageError
         The zoo has no recipe for the model, so training is no remedy.
     """
-    model = missing[0].model
-    dataset = missing[0].dataset
-    recipe = missing[0].recipe
-    load_recipe(model, dataset, recipe)
+    first = missing[0]
+    load_recipe(first.model, first.dataset, first.recipe)
     lacking: dict[str, list[int]] = {}
     for name in missing:
         lacking.setdefault(name.framework, []).append(name.seed)
-    alike: dict[str, list[str]] = {}  # frameworks that lack the same and have the same
-    for framework, seeds in lacking.items():
-        there = spans(trained_seeds(model, dataset, framework, recipe)) or "none"
-        alike.setdefault(f"{spans(seeds)} (there is {there})", []).append(framework)
-    each = "; ".join(f"{', '.join(frameworks)}: {what}" for what, frameworks in alike.items())
+    each = "; ".join(f"{framework}: {spans(seeds)}" for framework, seeds in lacking.items())
     return MissingWeightsError(
-        f"there are no weights of {model} on {dataset} (recipe {recipe}) with these training seeds: {each}.",
+        f"there are no weights of {first.model} on {first.dataset} (recipe {first.recipe}) with these training seeds: "
+        f"{each}.",
         [name.fit_arguments for name in missing],
     )
 
@@ -494,14 +481,5 @@ def spans(numbers: Iterable[int]) -> str:
 
 
 def describe_sources(origins: Sequence[FromZoo]) -> str:
-    """Say where the weights of some trainings come from, and whether the recipe has changed since."""
-    return ", ".join(dict.fromkeys(_source(origin) for origin in origins))
-
-
-def _source(origin: FromZoo) -> str:
-    content = origin.weights()
-    expected = msgspec.to_builtins(load_recipe(origin.model, origin.dataset, origin.recipe))
-    trained = msgspec.to_builtins(msgspec.convert(content.metadata["settings"], Recipe))
-    changed = {key: value for key, value in trained.items() if expected[key] != value}
-    but = f" (with {', '.join(f'{key} {value}' for key, value in changed.items())})" if changed else ""
-    return SOURCES[content.metadata["source"]] + but
+    """Say where the weights of some trainings come from."""
+    return ", ".join(dict.fromkeys(SOURCES[origin.weights().metadata["source"]] for origin in origins))

@@ -2,90 +2,27 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from ..deployments import MODULES as RUNTIMES
 from ..deployments import names as deployment_names
-from ..deployments.model import Gradient
 from ..errors import UsageError
 from ..files import json_digest
 from ..frameworks import ALSO, known
-from ..networks.architecture import get_architecture
 from .deployed import FromDeployedFile
 from .from_code import is_function
 from .from_files import FromFile
 
 NAME = re.compile(r"\w([\w .+@-]{0,38}\w)?")  # of a model: fit for a path and a table
-PROPERTY = re.compile(r",(?=(?:mean|std|accuracy)=|softmax(?:,|$))")
-OWN_CODE = "A network in your own code is module:function or module:Class."
+PROPERTY = re.compile(r",(?=(?:mean|std)=|softmax(?:,|$))")
 IN_PATH = 60  # letters that models take of the name of a directory
 
 FileOrigins = dict[str, list[FromFile | FromDeployedFile]]
 """Networks from files, by the names that they have in a comparison; several of one name are its trainings."""
-
-
-class Description(NamedTuple):
-    """A network from a file as a command names it, ``[NAME:]FRAMEWORK=FILE[,mean=X][,std=X][,softmax][,accuracy=P]``.
-
-    Attributes
-    ----------
-    name : str
-        Of its model: the framework where none is named.
-    mean, std : tuple of float
-        It expects (images - mean) / std: one number, or one for each channel; empty if nothing is said.
-    cut_softmax : bool
-        It ends in a softmax, which is cut.
-    accuracy : float or None
-        The share of images that it classifies correctly where it was trained.
-    """
-
-    text: str
-    name: str
-    framework: str
-    source: str
-    mean: tuple[float, ...] = ()
-    std: tuple[float, ...] = ()
-    cut_softmax: bool = False
-    accuracy: float | None = None
-
-
-def read_description(text: str) -> Description:
-    """Read what a command says of a network from a file; `UsageError` says what is wrong.
-
-    Examples
-    --------
-    >>> read_description("mine:torch=a.pt,mean=0.49:0.48:0.45,std=1/255,accuracy=97.2").mean
-    (0.49, 0.48, 0.45)
-    """
-    names, _, rest = text.partition("=")
-    source, *notes = PROPERTY.split(rest)
-    if not source:
-        raise UsageError(
-            f"expected FRAMEWORK=FILE, FRAMEWORK=module:function, or either with a name, NAME:FRAMEWORK=FILE; "
-            f"received {text!r}"
-        )
-    name, named, framework = names.rpartition(":")
-    if named:
-        _check_model_name(name, framework, text)
-    properties = dict(note.partition("=")[::2] for note in notes)
-    if len(properties) < len(notes):
-        raise UsageError(f"{text}: a property is given twice")
-    return Description(
-        text,
-        name or framework,
-        framework,
-        source,
-        mean=_read_numbers("mean", properties.get("mean")),
-        std=_read_numbers("std", properties.get("std")),
-        cut_softmax="softmax" in properties,
-        accuracy=_read_accuracy(properties.get("accuracy")),
-    )
 
 
 def _read_numbers(name: str, text: str | None) -> tuple[float, ...]:
@@ -108,29 +45,6 @@ def _read_numbers(name: str, text: str | None) -> tuple[float, ...]:
         ) from None
 
 
-def _read_accuracy(text: str | None) -> float | None:
-    if text is None:
-        return None
-    try:
-        percent = float(text.removesuffix("%"))
-    except ValueError:
-        percent = math.nan
-    if not 1 < percent <= 100:
-        raise UsageError(f"accuracy: expected a percentage above 1 and up to 100, such as 97.2, received {text!r}")
-    return percent / 100
-
-
-def expected_accuracies(texts: Sequence[str]) -> dict[str, float]:
-    """Return the accuracies that descriptions state, by model; those of one model should agree."""
-    expected: dict[str, float] = {}
-    for description in map(read_description, texts):
-        if description.accuracy is None:
-            continue
-        if expected.setdefault(description.name, description.accuracy) != description.accuracy:
-            raise UsageError(f"{description.name}: its trainings should state one accuracy, received two")
-    return expected
-
-
 def file_origins(texts: Sequence[str], architecture: str | None = None) -> FileOrigins:
     """Return the networks of descriptions, by name, checked and not loaded yet.
 
@@ -151,48 +65,56 @@ def file_origins(texts: Sequence[str], architecture: str | None = None) -> FileO
     >>> [*file_origins(["mine:torch=nets:mine", "other:torch=nets:other"])]
     ['mine', 'other']
     """
-    _check_architecture(architecture)
     origins: FileOrigins = {}
     for text in texts:
-        description = read_description(text)
-        name, framework = description.name, description.framework
-        origin = _origin(description, architecture)
+        name, origin = _read(text, architecture)
         origin.check()
-        alike = [other for each in origins.values() for other in each if other.framework == framework]
-        if _content(origin) in [_content(other) for other in alike]:
+        alike = [other for each in origins.values() for other in each if other.framework == origin.framework]
+        if _content(origin) in map(_content, alike):
             raise UsageError(f"{text} was given twice, or it is a copy of another file")
         trainings = origins.setdefault(name, [])
-        if trainings and trainings[0].framework != framework:
+        if trainings and trainings[0].framework != origin.framework:
             raise UsageError(
                 f"all networks of one name are trainings of one model in one framework, but {name} is given for "
-                f"{trainings[0].framework} and {framework}. Use a name for each, as in {name}-{framework}:{framework}="
+                f"{trainings[0].framework} and {origin.framework}. Use a name for each, as in "
+                f"{name}-{origin.framework}:{origin.framework}="
             )
         trainings.append(origin)
     return origins
 
 
-def _check_architecture(architecture: str | None) -> None:
-    if architecture is None or is_function(architecture):
-        return
-    try:
-        get_architecture(architecture)
-    except UsageError as error:
-        remedy = "" if architecture.endswith(".toml") else f" {OWN_CODE}"
-        raise UsageError(f"{error}{remedy}", parameters=["architecture"]) from None
+def _read(text: str, architecture: str | None) -> tuple[str, FromFile | FromDeployedFile]:
+    """Return the name of a model and its network of ``[NAME:]FRAMEWORK=FILE[,mean=X][,std=X][,softmax]``.
 
-
-def _origin(description: Description, architecture: str | None) -> FromFile | FromDeployedFile:
-    source, framework = description.source, description.framework
-    mean, std = description.mean, description.std
-    if framework not in RUNTIMES:
-        return FromFile(source, framework, architecture, mean=mean, std=std, cut_softmax=description.cut_softmax)
-    if description.cut_softmax:
+    Examples
+    --------
+    >>> _read("mine:torch=a.pt,mean=0.49:0.48:0.45,std=1/255", None)[1].mean
+    (0.49, 0.48, 0.45)
+    """
+    names, _, rest = text.partition("=")
+    source, *notes = PROPERTY.split(rest)
+    if not source:
         raise UsageError(
-            f"softmax is for networks of frameworks: {description.text} has to return logits, but for what is done for "
+            f"expected FRAMEWORK=FILE, FRAMEWORK=module:function, or either with a name, NAME:FRAMEWORK=FILE; "
+            f"received {text!r}"
+        )
+    name, colon, framework = names.rpartition(":")
+    if colon:
+        _check_model_name(name, framework, text)
+    properties = dict(note.partition("=")[::2] for note in notes)
+    if len(properties) < len(notes):
+        raise UsageError(f"{text}: a property is given twice")
+    mean = _read_numbers("mean", properties.get("mean"))
+    std = _read_numbers("std", properties.get("std"))
+    cut_softmax = "softmax" in properties
+    if framework not in RUNTIMES:
+        return name or framework, FromFile(source, framework, architecture, mean, std, cut_softmax)
+    if cut_softmax:
+        raise UsageError(
+            f"softmax is for networks of frameworks: {text} has to return logits, but for what is done for "
             "the network that it was converted from"
         )
-    origin = FromDeployedFile(source, framework)
-    return replace(origin, mean=mean, std=std) if mean or std else origin
+    return name or framework, FromDeployedFile(source, framework, mean=mean, std=std)
 
 
 def _check_model_name(name: str, framework: str, text: str) -> None:
@@ -233,7 +155,7 @@ def _short(path: Path) -> str:
     return "-".join([*path.parts[-2:-1], path.stem])
 
 
-def with_sources(origins: FileOrigins, gradient: Gradient = "source") -> tuple[FileOrigins, list[str]]:
+def pair_with_sources(origins: FileOrigins) -> tuple[FileOrigins, list[str]]:
     """Pair files of runtimes with the trained networks that they are taken to be converted from.
 
     All with the only trained network, or the n-th of a runtime with the n-th training of the only trained model.
@@ -245,30 +167,30 @@ def with_sources(origins: FileOrigins, gradient: Gradient = "source") -> tuple[F
     lines : list of str
         Which pairs were taken, or why none, to be shown before any work.
     """
-    of_model = {label: [each for each in given if isinstance(each, FromFile)] for label, given in origins.items()}
-    of_model = {label: given for label, given in of_model.items() if given}
-    trained = [each for given in of_model.values() for each in given]
+    models = [each for each in origins.values() if isinstance(each[0], FromFile)]
+    trained = [network for each in models for network in each if isinstance(network, FromFile)]
     paired: FileOrigins = {}
     lines: list[str] = []
-    for label, given in origins.items():
-        files = [replace(each, gradient=gradient) for each in given if isinstance(each, FromDeployedFile)]
-        if not files or not trained:
-            paired[label] = [*files] or given
-            continue
+    for name, networks in origins.items():
+        files = [file for file in networks if isinstance(file, FromDeployedFile)]
         sources = trained * len(files) if len(trained) == 1 else trained
-        if len(trained) > 1 and (len(of_model) > 1 or len(files) != len(trained)):
-            paired[label] = [*files]
-            lines.append(
-                f"{label} is compared as models of their own: which of {len(trained)} trained networks they were "
-                f"converted from is not known. Name one trained network, or as many files of {label} as of one "
-                "framework, in the same order."
-            )
-            continue
-        paired[label] = [replace(file, converted_from=source) for file, source in zip(files, sources, strict=True)]
-        lines += [
-            f"{file.framework}={file.source} is taken to be converted from {source.framework}={source.source}"
-            for file, source in zip(files, sources, strict=True)
-        ]
+        if not files:
+            paired[name] = networks
+        elif len(models) == 1 and len(sources) == len(files):
+            paired[name] = []
+            for file, source in zip(files, sources, strict=True):
+                paired[name].append(replace(file, converted_from=source))
+                lines.append(
+                    f"{file.framework}={file.source} is taken to be converted from {source.framework}={source.source}"
+                )
+        else:
+            paired[name] = [*files]
+            if trained:
+                lines.append(
+                    f"{name} is compared as models of their own: which of {len(trained)} trained networks they were "
+                    f"converted from is not known. Name one trained network, or as many files of {name} as of one "
+                    "framework, in the same order."
+                )
     return paired, lines
 
 
@@ -307,17 +229,17 @@ def describe_normalisation(origins: FileOrigins, channels: int) -> list[str]:
                     f"{what}: expected 1 number or one for each of {channels} channels, received {len(values)}"
                 )
         as_they_are = not mean and not std
-        said = "images" if as_they_are else f"(images - {_numbers(mean or (0,))}) / {_numbers(std or (1,))}"
-        alike.setdefault(said, []).append(name)
-    return [] if [*alike] == ["images"] else [f"{', '.join(names)}: given {said}" for said, names in alike.items()]
+        images = "images" if as_they_are else f"(images - {_format(mean or (0,))}) / {_format(std or (1,))}"
+        alike.setdefault(images, []).append(name)
+    return [] if [*alike] == ["images"] else [f"{', '.join(names)}: given {images}" for images, names in alike.items()]
 
 
-def _numbers(values: Sequence[float]) -> str:
+def _format(values: Sequence[float]) -> str:
     """Return a number as text, several in brackets.
 
     Examples
     --------
-    >>> _numbers([0.5]), _numbers([0.5, 0.25])
+    >>> _format([0.5]), _format([0.5, 0.25])
     ('0.5', '(0.5, 0.25)')
     """
     text = ", ".join(f"{value:g}" for value in values)

@@ -40,9 +40,6 @@ def load_recipe(model: str, dataset: str, name: str = "default") -> Recipe:
         raise unknown(f"dataset for {model} with the recipe {name!r}", dataset, recipes)
     architecture = get_architecture(model)
     try:
-        for key in recipes[dataset]:
-            if key not in Recipe.__struct_fields__:
-                raise unknown("key", key, Recipe.__struct_fields__)
         recipe = msgspec.convert(recipes[dataset], Recipe)
         if recipe.crop >= min(architecture.input_shape[:2]):
             raise UsageError(f"crop should be less than the image, {architecture.input_shape}, received {recipe.crop}")
@@ -83,11 +80,8 @@ def _recipes(model: str, name: str) -> dict[str, Any]:
     """Return the tables of a recipe, by dataset."""
     architecture = get_architecture(model)
     file = Path(model) if model.endswith(".toml") else SHIPPED / f"{architecture.name}.toml"
-    recipes: dict[str, dict[str, Any]] = read_toml(file, "the recipes")
+    recipes: dict[str, Any] = read_toml(file, "the recipes")
     recipes.pop("architecture", None)
-    for key, table in recipes.items():
-        if not isinstance(table, dict):
-            raise UsageError(f"{file.name}: expected tables [RECIPE.DATASET], received {key}, see docs/extending.md")
     if not recipes:
         raise UsageError(f"the model {model} has no recipe: add a table [default.DATASET], see docs/extending.md")
     if name not in recipes:

@@ -20,7 +20,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from .. import limits
-from ..data.dataset import Dataset, stratified_split
+from ..data.dataset import Dataset, hold_out
 from ..errors import UsageError, WeightsError, check_count, enough_memory
 from ..files import as_path, make_directory, remove_left_over
 from ..frameworks import Device, TrainableFramework, get_framework, named
@@ -62,8 +62,8 @@ class Augmentation:
         # The counter keeps these draws apart from `batch_order`'s, which have the same key.
         generator = np.random.Generator(np.random.Philox(key=np.array([seed, epoch], np.uint64), counter=[0, 0, 0, 1]))
         self._crop = recipe.crop
-        self.places = generator.integers(0, 2 * recipe.crop + 1, (n, 2))
-        self.flipped = generator.random(n) < 0.5 if recipe.flip else np.zeros(n, np.bool_)
+        self._places = generator.integers(0, 2 * recipe.crop + 1, (n, 2))
+        self._flipped = generator.random(n) < 0.5 if recipe.flip else np.zeros(n, np.bool_)
 
     def __call__(self, images: NDArray[np.float32], which: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return the images (N, H, W, C) at some places of the training set, each as this epoch has it."""
@@ -73,9 +73,9 @@ class Augmentation:
             windows = sliding_window_view(
                 np.pad(batch, ((0, 0), border, border, (0, 0))), batch.shape[1:3], axis=(1, 2)
             )
-            row, column = self.places[which].T
+            row, column = self._places[which].T
             batch = windows[np.arange(len(which)), row, column].transpose(0, 2, 3, 1)
-        flipped = self.flipped[which]
+        flipped = self._flipped[which]
         batch[flipped] = batch[flipped, :, ::-1]
         return np.ascontiguousarray(batch)
 
@@ -125,7 +125,7 @@ def train(
         The checkpoint belongs to another training.
     """
     check_fit(architecture, train_data)
-    rest, held_out = stratified_split(train_data.labels, VALIDATION_FRACTION)
+    rest, held_out = hold_out(train_data.labels, VALIDATION_FRACTION)
     check_batches(architecture, recipe, len(rest))
     metadata = training_metadata(framework, architecture, recipe, train_data, seed, device) | (about or {})
     validation = replace(
@@ -136,7 +136,7 @@ def train(
     fitting = Fitting(framework, native, architecture, recipe)
     if checkpoint is not None and checkpoint.exists():
         fitting.resume(_read_checkpoint(checkpoint, metadata))
-    for epoch in range(fitting.epochs, recipe.epochs):
+    for epoch in range(len(fitting.curves["loss"]), recipe.epochs):
         start = time.perf_counter()
         order = rest[batch_order(seed, epoch, len(rest))]
         fitting.pass_over(train_data, order, Augmentation(recipe, seed, epoch, len(train_data.images)), epoch)
@@ -177,11 +177,6 @@ class Fitting:
         self._recipe = recipe
         self._trainer = framework.trainer(native, architecture, recipe.momentum, recipe.weight_decay)
         self.curves: dict[str, list[float]] = {name: [] for name in (*EPOCH_CURVES, "batch_loss")}
-
-    @property
-    def epochs(self) -> int:
-        """How many whole epochs are done."""
-        return len(self.curves["loss"])
 
     def resume(self, checkpoint: WeightsFile) -> None:
         """Go on where a checkpoint was written."""
@@ -256,7 +251,7 @@ def training_metadata(
         "settings": msgspec.to_builtins(recipe),
         "data": data.digest,
         "differences": {
-            what: text for what, text in framework.differences.items() if what != "batch norm" or has_batch_norm
+            key: text for key, text in framework.differences.items() if key != "batch norm" or has_batch_norm
         },
         "environment": made_with() | {"framework": framework.version(), "device": device},
     }
@@ -266,14 +261,14 @@ def training_metadata(
 
 
 def _read_checkpoint(path: Path, metadata: dict[str, Any]) -> WeightsFile:
-    kept = read_weights(path)
+    content = read_weights(path)
     for key, value in metadata.items():
-        if key != "environment" and kept.metadata.get(key) != value:
+        if key != "environment" and content.metadata.get(key) != value:
             raise WeightsError(
-                f"the checkpoint {path} belongs to another training: its {key} is {kept.metadata.get(key)!r}, "
+                f"the checkpoint {path} belongs to another training: its {key} is {content.metadata.get(key)!r}, "
                 f"but {value!r} was requested. Delete it to start again, or train into another directory."
             )
-    return kept
+    return content
 
 
 def _named(group: str, arrays: Weights) -> Weights:
