@@ -112,6 +112,9 @@ class Gate(msgspec.Struct, frozen=True):
         For each new model and attack.
     accuracies : list of AccuracyVerdict
         For each new model.
+    outcome : str
+        ``"passed"`` (clean accuracy holds, every informative attack is *not easier*, and each new model has one),
+        ``"easier"``, ``"less accurate"`` or ``"not shown"``.
     """
 
     baseline: str
@@ -119,22 +122,7 @@ class Gate(msgspec.Struct, frozen=True):
     accuracy_margin: float
     attacks: list[AttackVerdict]
     accuracies: list[AccuracyVerdict]
-
-    @property
-    def outcome(self) -> Outcome:
-        """``"passed"``, ``"easier"``, ``"less accurate"`` or ``"not shown"``.
-
-        Passed: clean accuracy holds, every informative attack is *not easier*, and each new model has one.
-        """
-        informative = [verdict for verdict in self.attacks if verdict.answer != "uninformative"]
-        if any(verdict.answer == "easier" for verdict in informative):
-            return "easier"
-        if any(verdict.answer == "worse" for verdict in self.accuracies):
-            return "less accurate"
-        every_model = {verdict.model for verdict in informative} == {verdict.model for verdict in self.accuracies}
-        shown = all(verdict.answer == "not easier" for verdict in informative)
-        holds = all(verdict.answer == "holds" for verdict in self.accuracies)
-        return "passed" if every_model and shown and holds else "not shown"
+    outcome: Outcome
 
 
 class ModelPair:
@@ -228,7 +216,21 @@ def open_gate(results: Results, margin: float = MARGIN, accuracy_margin: float |
     for model in others:
         attacks += judge_attacks(model, _pairs(results, baseline, model), margin)
     accuracies = [_judge_accuracy(results, baseline, model, accuracy_margin) for model in others]
-    return Gate(baseline, margin, accuracy_margin, attacks, accuracies)
+    outcome = _decide(attacks, accuracies)
+    return Gate(baseline, margin, accuracy_margin, attacks, accuracies, outcome)
+
+
+def _decide(attacks: Sequence[AttackVerdict], accuracies: Sequence[AccuracyVerdict]) -> Outcome:
+    """Return the outcome of a gate."""
+    informative = [verdict for verdict in attacks if verdict.answer != "uninformative"]
+    if any(verdict.answer == "easier" for verdict in informative):
+        return "easier"
+    if any(verdict.answer == "worse" for verdict in accuracies):
+        return "less accurate"
+    every_model = {verdict.model for verdict in informative} == {verdict.model for verdict in accuracies}
+    not_easier = all(verdict.answer == "not easier" for verdict in informative)
+    holds = all(verdict.answer == "holds" for verdict in accuracies)
+    return "passed" if every_model and not_easier and holds else "not shown"
 
 
 def judge_attacks(model: str, pairs: Sequence[ModelPair], margin: float) -> list[AttackVerdict]:

@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from xml.etree import ElementTree
 
-from ..analysis.gate import AccuracyVerdict, AttackVerdict, Gate
-from .format import plural
-from .layout import Table
+import msgspec
 
-HEADERS = ("model", "attack", "baseline", "new", "difference", "at most", "answer")
+from ..analysis.gate import AccuracyVerdict, AttackVerdict, Gate
+from .format import percent, plural
+from .layout import Column, Table, names, write_markdown, write_text
+
+
+def to_text(gate: Gate, width: int | None = None, color: bool = False) -> str:
+    """Return the answer for a terminal."""
+    return write_text(say_outcome(gate), [], [table(gate)], notes(gate), width, color).rstrip()
+
+
+def to_markdown(gate: Gate) -> str:
+    """Return the answer for the summary of a job."""
+    return write_markdown([say_outcome(gate)], [table(gate)], notes(gate))
+
+
+def to_json(gate: Gate) -> str:
+    """Return the verdicts as JSON of the schema ``gate.schema.json``, rates and margins as fractions."""
+    return msgspec.json.encode(gate).decode()
+
+
+def make_schema() -> str:
+    """Return the JSON Schema of `to_json`, which ships as ``gate.schema.json``."""
+    return json.dumps(msgspec.json.schema(Gate), indent=2, ensure_ascii=False) + "\n"
 
 
 def say_outcome(gate: Gate) -> str:
@@ -21,7 +42,9 @@ def say_outcome(gate: Gate) -> str:
         return f"Not passed: easier to fool than {gate.baseline} by more than {margin}: {', '.join(worse)}."
     if gate.outcome == "less accurate":
         worse = [verdict.model for verdict in gate.accuracies if verdict.answer == "worse"]
-        return f"Not passed: less accurate than {gate.baseline} by more than {_points(gate.accuracy_margin)}: {worse[0]}."
+        return (
+            f"Not passed: less accurate than {gate.baseline} by more than {_points(gate.accuracy_margin)}: {worse[0]}."
+        )
     if gate.outcome == "passed":
         return f"Passed: {new} is not easier to fool than {gate.baseline} (margin {margin})."
     return f"Not shown that {new} is not easier to fool than {gate.baseline} (margin {margin})."
@@ -49,25 +72,30 @@ def explain_accuracy(gate: Gate, verdict: AccuracyVerdict) -> str:
         return f"{found}: at most {_points(max(verdict.high, 0))} lower."
     if verdict.answer == "worse":
         return f"{found}: at least {_points(verdict.low)} lower."
-    return f"{found}: {plural(verdict.images, 'image')} do not show that it holds within {_points(gate.accuracy_margin)}."
+    return (
+        f"{found}: {plural(verdict.images, 'image')} do not show that it holds within {_points(gate.accuracy_margin)}."
+    )
 
 
 def table(gate: Gate) -> Table:
     """Return a row for each new model and attack, with the upper bound of the difference."""
+    rates = [Column("baseline", percent), Column("new", percent)]
+    differences = [Column("difference", _signed_points), Column("at most", _signed_points)]
+    columns = [*names("model", "attack"), *rates, *differences, *names("answer")]
     rows = [
-        [
+        (
             verdict.model,
             verdict.attack,
-            f"{100 * verdict.baseline_rate:.1f} %",
-            f"{100 * verdict.rate:.1f} %",
-            f"{100 * verdict.difference:+.1f}",
-            f"{100 * verdict.high:+.1f}",
+            verdict.baseline_rate,
+            verdict.rate,
+            verdict.difference,
+            verdict.high,
             verdict.answer,
-        ]
+        )
         for verdict in gate.attacks
     ]
     title = f"Images fooled, and by how many points more of the new model (95 % upper bound; baseline {gate.baseline})"
-    return Table(title, list(HEADERS), rows)
+    return Table(title, columns, rows)
 
 
 def notes(gate: Gate) -> list[str]:
@@ -83,7 +111,10 @@ def write_junit(gate: Gate) -> str:
     verdicts: Sequence[AttackVerdict | AccuracyVerdict] = [*gate.attacks, *gate.accuracies]
     for verdict in verdicts:
         if isinstance(verdict, AttackVerdict):
-            name, text = verdict.attack, explain_attack(verdict) or f"{_points(verdict.difference)} more images are fooled"
+            name, text = (
+                verdict.attack,
+                explain_attack(verdict) or f"{_points(verdict.difference)} more images are fooled",
+            )
         else:
             name, text = "clean accuracy", explain_accuracy(gate, verdict)
         case = ElementTree.SubElement(suite, "testcase", classname=verdict.model, name=name)
@@ -97,6 +128,10 @@ def write_junit(gate: Gate) -> str:
     for name, count in counts.items():
         suite.set(name, str(count))
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True)
+
+
+def _signed_points(value: float) -> str:
+    return f"{100 * value:+.1f}"
 
 
 def _points(value: float) -> str:
