@@ -10,13 +10,11 @@ from statistics import NormalDist
 
 import numpy as np
 import pytest
-import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from robustcmp.analysis.statistics.hypotheses import mantel
 from robustcmp.analysis.statistics.intervals import NO_EVIDENCE, bootstrap_interval, wilson_interval
-from robustcmp.analysis.statistics.variance import prediction_interval
 from robustcmp.errors import UsageError
 
 
@@ -169,37 +167,3 @@ def test_mantel_on_what_it_cannot_say() -> None:
     assert mantel(values, ["a", "a", "b", "b"]) == (pytest.approx(0, abs=1e-12), 1)
     values[0] = np.nan  # a source on which nothing succeeded
     assert mantel(values, ["a", "a", "b", "b"]) == (pytest.approx(0, abs=1e-12), 1)
-
-
-# one more training
-
-
-def test_a_prediction_by_hand() -> None:
-    falls = np.array([[1, 0, 0, 0], [1, 1, 1, 0], [1, 1, 0, 0]], np.float64)
-    rates = np.array([0.25, 0.75, 0.5])
-    residual = falls - falls.mean(axis=0) - rates[:, None] + 0.5
-    training = max(rates.var(ddof=1) - (residual**2).sum() / (2 * 3) / 4, 0)
-    variance = training * 4 / 3 + falls.mean(axis=0).var(ddof=1) / 4 + 0.25 / 50 + 0.01
-    df = 2 * max(variance / (rates.var(ddof=1) * 4 / 3), 1) ** 2
-    half = scipy.stats.t.ppf(0.975, df) * np.sqrt(variance)
-    mean, low, high = prediction_interval(falls, 50, choice=0.01)
-    assert (mean, low, high) == pytest.approx((0.5, max(0.5 - half, 0), min(0.5 + half, 1)))
-
-
-@given(st.integers(2, 6), st.integers(2, 40), st.integers(1, 10_000), st.integers(0, 2**32 - 1))
-def test_a_prediction_holds_the_mean(n: int, attacked: int, images: int, seed: int) -> None:
-    falls = (np.random.default_rng(seed).random((n, attacked)) < 0.4).astype(np.float64)
-    prediction = prediction_interval(falls, images)
-    assert prediction.mean == pytest.approx(falls.mean())
-    assert np.isnan(prediction.low) or 0 <= prediction.low <= prediction.mean <= prediction.high <= 1
-
-
-def test_predictions_without_evidence() -> None:
-    one = prediction_interval(np.array([[1.0, 0.0, 1.0]]), 100)
-    assert one.mean == pytest.approx(2 / 3)
-    assert np.isnan(one.low)
-    assert np.isnan(prediction_interval(np.ones((4, 10)), 100).low)  # all trainings fall on every image
-    with pytest.raises(UsageError, match="at least two images"):
-        prediction_interval(np.ones((3, 1)), 100)
-    with pytest.raises(UsageError, match="images"):
-        prediction_interval(np.ones((3, 5)), 0)
