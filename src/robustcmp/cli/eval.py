@@ -354,14 +354,13 @@ def _print(options: Namespace, evaluation: Evaluation, tell: Say) -> None:
 
     remove_left_over(evaluation.results.run.directory, "report")  # by a command that was killed while it wrote its page
     page = evaluation.results.run.directory / "report.html"
+    evaluation.to_html(page)  # first: whoever reads the screen may stop
     if options.json:
         print(json.dumps(evaluation.to_json()), flush=True)
-        evaluation.to_html(page)
         return
     width, color = screen_width(), use_color(sys.stdout)
     write = to_text if options.full else summary
     print(write(evaluation.results, width, color), flush=True)
-    evaluation.to_html(page)
     show(f"\nReport: {page}" + ("" if options.full else "   All tables: --full"))
 
 
