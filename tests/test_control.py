@@ -14,7 +14,7 @@ from robustcmp.analysis.deployments import count_differing, verdict
 from robustcmp.cli import eval as eval_command
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import UsageError
-from robustcmp.frameworks import get_framework, installed
+from robustcmp.frameworks import get_framework, list_installed
 from robustcmp.models.model import Model
 from robustcmp.networks.architecture import get_architecture
 from robustcmp.runs.related import measure_agreement
@@ -94,7 +94,7 @@ def test_the_control_passes_for_resnet20_and_fails_with_another_weight(cifar10: 
 @pytest.mark.parametrize("model", ["lenet1", "lenet5"])
 def test_the_control_passes_for_every_pair(model: str, digits: Dataset, suite: Path) -> None:
     models = rc.same_weights(rc.load_model(model, framework="torch", dataset="digits", device="cpu"), device="cpu")
-    assert list(models) == installed()
+    assert list(models) == list_installed()
     ev = control(models, digits, suite)
     result = ev.results.same_weights
     assert result is not None
@@ -219,7 +219,7 @@ def quickly(models: dict[str, Model], data: Dataset, suite: Path) -> rc.Evaluati
 
 def test_a_few_images_pass_in_every_framework_and_fail_with_another_weight(digits: Dataset, suite: Path) -> None:
     models = rc.same_weights(rc.load_model("lenet1", framework="torch", dataset="digits", device="cpu"), device="cpu")
-    assert list(models) == installed()
+    assert list(models) == list_installed()
     ev = quickly(models, digits, suite)
     result = ev.results.same_weights
     assert result is not None

@@ -23,7 +23,7 @@ from ..data import load_dataset
 from ..deployments import conversion
 from ..errors import ControlError, GroupError, UsageError, check_count, check_seed, check_size
 from ..files import file_digest, json_digest
-from ..frameworks import NAMES, Device, check_device, check_framework, hosted, installed, versions
+from ..frameworks import NAMES, Device, check_device, check_framework, hosted, list_installed, versions
 from ..networks.architecture import get_architecture
 from ..provenance import made_with, processor
 from ..runs.related import measure_agreement
@@ -237,7 +237,7 @@ class _Question:
 
     def list_trainings(self, frameworks: Frameworks, sizes: Sequence[int], epochs: float) -> list[_Series]:
         """Return what is trained."""
-        names = _name_frameworks(frameworks, installed(), self.device)
+        names = _name_frameworks(frameworks, list_installed(), self.device)
         data = load_for(self.model, self.dataset, "train", self.data_dir, self.recipe)
         self.data = data.digest
         series = []
@@ -262,7 +262,7 @@ class _Question:
     def find_origins(self, frameworks: Frameworks, deployments: Sequence[str], models: Mapping[str, AnyOrigin]) -> None:
         """Find what predicts, all with the weights of one training but for models from elsewhere."""
         with_weights = frameworks_with(self.model, self.dataset, self.recipe, [self.training_seed])
-        names = _name_frameworks(frameworks, [] if models and frameworks is None else installed(), self.device)
+        names = _name_frameworks(frameworks, [] if models and frameworks is None else list_installed(), self.device)
         if names:
             candidates = [framework for framework in names.values() if framework in with_weights]
             self.weights_of = [*candidates, *with_weights, *names.values()][0]
@@ -286,13 +286,13 @@ class _Question:
         series = []
         for name, origin in self.origins.items():
             content = _identify(origin)
-            asked: dict[Task, Sequence[int]] = {"forward": counts}
+            tasks: dict[Task, Sequence[int]] = {"forward": counts}
             if isinstance(origin, FromDeployment):
                 self.not_applicable[f"{name} forward-backward"] = "a deployed network has no gradient"
             else:
-                asked["forward-backward"] = [min(counts)]
-            for task in asked:
-                for size, count in product(sizes, asked[task]):
+                tasks["forward-backward"] = [min(counts)]
+            for task in tasks:
+                for size, count in product(sizes, tasks[task]):
                     job = PredictionJob(origin, self.dataset, task, count, size, self.device, self.data_dir)
                     series.append(_Series(Asked(task, name, size, count, 0), job, content))
         return series
@@ -345,10 +345,10 @@ class _Series:
 
     def repeat(self, repetition: int) -> tuple[Asked, Job]:
         """Return what a repetition asks for; of a training another one, so that accuracies are repeated, too."""
-        asked = msgspec.structs.replace(self.asked, repetition=repetition)
+        request = msgspec.structs.replace(self.asked, repetition=repetition)
         if isinstance(self.job, PredictionJob):
-            return asked, self.job
-        return asked, msgspec.structs.replace(self.job, seed=self.job.seed + repetition)
+            return request, self.job
+        return request, msgspec.structs.replace(self.job, seed=self.job.seed + repetition)
 
 
 def _name_frameworks(frameworks: Frameworks, otherwise: Sequence[str], device: Device) -> dict[str, str]:
@@ -388,9 +388,9 @@ def _plan(
     for repetition in range(repetitions):
         key = np.array([seed & 0xFFFF_FFFF_FFFF_FFFF, repetition], np.uint64)
         for index in np.random.Generator(np.random.Philox(key=key)).permutation(len(series)):
-            asked, job = series[index].repeat(repetition)
-            content = common | series[index].content | {"asked": msgspec.to_builtins(asked)}
-            plan.append((Planned(asked, json_digest(content)[:32]), job))
+            request, job = series[index].repeat(repetition)
+            content = common | series[index].content | {"asked": msgspec.to_builtins(request)}
+            plan.append((Planned(request, json_digest(content)[:32]), job))
     return plan
 
 

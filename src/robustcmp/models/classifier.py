@@ -168,6 +168,11 @@ class Classifier:
         """Return the classes (N,) of images (N, H, W, C)."""
         return self.classes(self.forward, images)
 
+    def confirm(self, images: NDArray[np.float32]) -> NDArray[np.int64]:
+        """Return the classes (N,) as `predict`, by the model's own computation where a snapshot has another order."""
+        exact = getattr(self.function, "exact", self.function)
+        return self.classes(lambda batch: self.ask(exact, self._to_layout(batch)), images)
+
     def vjp(self, images: NDArray[np.float32], v: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
         """Return the gradient (N, H, W, C) of Σ v·logits with respect to the images; v (N, K) is held constant.
 
@@ -198,7 +203,7 @@ class Classifier:
 
     def _fill(self, *arrays: NDArray[Any]) -> list[NDArray[Any]]:
         n = len(arrays[0])
-        size = min(self.framework.filled_size(n), max(n, self._fits[0]))
+        size = min(self.framework.fill_size(n), max(n, self._fits[0]))
         return [pad(array, size) for array in arrays]
 
     def classes(self, forward: Callable[..., NDArray[np.float32]], *arrays: NDArray[Any]) -> NDArray[np.int64]:
@@ -345,12 +350,12 @@ class Classifier:
             return
 
         def work(task: Task, check: Callable[[], None]) -> Result:
-            def asked(images: int) -> None:
+            def count(images: int) -> None:
                 check()
                 if self._asked is not None:
                     self._asked(images)
 
-            classifier = self.with_callback(asked)
+            classifier = self.with_callback(count)
             classifier.workers = 1
             return function(classifier, task)
 
