@@ -22,14 +22,13 @@ from ..records.manifest import attack_records
 from ..records.store import Run
 from ..sealed import Hdf5
 from .deployments import DEPLOYED_MARGIN, compare_deployments, control, describe_deployments
-from .distances import Distances, ExactPixel
+from .figures import Distances, ExactPixel, Trainings, root_mean_std
 from .followups import Conditioning, as_dataset, average_blocks
 from .indicator import IndicatorRange, find_published_rates, indicator_ranges, relative, robustness_indicator, variants
 from .outcomes import Outcomes, split_variance
 from .planning import plan
 from .significance import ALPHA, Level, has_framework_level, of_distances, run_tests, select_deciding
 from .statistics import NO_EVIDENCE, POWER, Interval, bootstrap_interval, wilson_interval
-from .trainings import Trainings, root_mean_std
 from .twins import Key, Twins, read_key
 from .verdicts import Verdict, decide, tabulate_equivalence
 
