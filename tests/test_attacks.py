@@ -7,7 +7,6 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
-import eagerpy as ep
 import foolbox as fb
 import numpy as np
 import pytest
@@ -591,19 +590,6 @@ def test_attacks_run_on_models_that_foolbox_made(
     np.testing.assert_allclose(classifier.array(clipped), expected.adversarials, atol=1e-6)
     _, _, at_each = attack(theirs, images, fb.criteria.Misclassification(labels), epsilons=[1e-6, 1000.0])
     np.testing.assert_array_equal(classifier.array(at_each), [np.zeros(6, np.bool_), expected.success])
-
-
-def test_tensors_in_tensors_out(framework: TrainableFramework, zoo_model: Zoo, digits: Dataset) -> None:
-    model = zoo_model(framework)
-    classifier = Classifier(model)
-    x, y = digits.images[:4], digits.labels[:4]
-    images = classifier.tensor(x)
-    result = FGSM().attack(model, images, classifier.tensor(y))
-    assert type(result.adversarials) is type(images)
-    assert ep.astensor(result.adversarials).shape == ep.astensor(images).shape
-    np.testing.assert_array_equal(
-        classifier.array(result.adversarials), FGSM().attack(model, x, y, batch_size=4).adversarials
-    )
 
 
 def test_other_bounds_change_nothing(zoo_model: Zoo, digits: Dataset, attack: Attack) -> None:

@@ -376,7 +376,7 @@ def test_the_page_has_all_sections(trained: Benchmark, predicted: Benchmark, tmp
     assert re.findall(r'<section id="([\w-]+)"', html) == SECTIONS
     assert re.search(r"https?:|//[a-z]|@import|url\((?!#)", html) is None
     shown = Page.of(html)
-    assert "Is one faster? Yes, in 2 of 2 settings." in shown.texts
+    assert "Is one faster? A difference is shown in 2 of 2 settings." in shown.texts
     for table in make_tables(trained).values():
         assert shown.tables.count([list(table.names), *map(list, table.written)]) == 1, table.title
     assert {*list_notes(trained)} <= {*shown.texts}

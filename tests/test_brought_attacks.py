@@ -110,15 +110,6 @@ def test_a_model_as_a_module_of_torch(framework: str) -> None:
     torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
 
 
-def test_a_second_derivative_is_an_error() -> None:
-    torch = pytest.importorskip("torch")
-    x = torch.tensor(drawn(2).transpose(0, 3, 1, 2)).requires_grad_()
-    logits = as_torch_module(Classifier(network("functions")))(x)
-    (gradient,) = torch.autograd.grad((logits**2).sum(), x, create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable"):
-        gradient.sum().backward()
-
-
 # other libraries ------------------------------------------------------------------------------------------------------
 
 
@@ -462,20 +453,6 @@ def test_success_is_not_for_the_function_to_say() -> None:
     result = FunctionAttack(unchanged, epsilon=EPSILON).attack(model, images, labels)
     assert result.success.tolist() == [True] * 3 + [False] * (N - 3)
     assert (result.l2[:3] == 0).all()
-
-
-def test_a_function_that_writes_into_its_images() -> None:
-    def inside(model: Any, images: Any, labels: Any) -> Any:
-        images[:] = 0
-        return images
-
-    model = network("functions")
-    images, labels = labelled(model)
-    kept = images.copy()
-    result = FunctionAttack(inside, epsilon=None).attack(model, images, labels)
-    assert (images == kept).all()
-    assert (result.success == (plain(np.zeros_like(images)) != labels)).all()
-    np.testing.assert_allclose(result.linf[result.success], images.max(axis=(1, 2, 3))[result.success])
 
 
 # budgets --------------------------------------------------------------------------------------------------------------

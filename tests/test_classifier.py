@@ -512,3 +512,13 @@ def test_another_shape_for_another_batch_is_refused(digits: Dataset) -> None:
         Classifier(numpy_model(fewer_axes), 4).predict(digits.images[:6])
     with pytest.raises(ModelError, match=r"should return logits \(1, 2\) for one image"):
         rc.evaluate({"m": numpy_model(more_classes)}, digits.images[:6], digits.labels[:6] % 2, suite="smoke")
+
+
+def test_a_snapshot_of_jax_in_another_order_is_confirmed_by_the_network_itself(zoo_model: Zoo, digits: Dataset) -> None:
+    eager = Classifier(zoo_model("jax", "lenet5"), 64)
+    compiled, images = eager.compile(digits.images), digits.images[:64]
+    exact = compiled.function.exact  # type: ignore[attr-defined]
+    assert exact is not compiled.function
+    np.testing.assert_allclose(compiled.logits(images), eager.logits(images), rtol=0, atol=1e-5)
+    np.testing.assert_array_equal(compiled.ask(exact, images), eager.forward(images))
+    np.testing.assert_array_equal(compiled.confirm(images), eager.predict(images))

@@ -8,17 +8,13 @@ import json
 import os
 import shlex
 import shutil
-import signal
-import socket
 import subprocess
 import sys
 import termios
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import pytest
 from conftest import files, left_by_a_dead_writer
 
@@ -33,7 +29,6 @@ from robustcmp.networks.weights import read_weights
 from robustcmp.records.attack import Cell
 from robustcmp.records.store import Run
 from robustcmp.report.text import summary
-from robustcmp.sources import training
 from robustcmp.sources.recipes import SHIPPED
 
 QUICK = """
@@ -228,35 +223,6 @@ def test_single_attacks_may_be_repeated_otherwise(run: Call, elsewhere: Path) ->
     assert summary["success_std"]["torch"]["pixel"] is None
 
 
-@pytest.mark.slow
-def test_every_framework_on_digits_where_mnist_cannot_be_had(
-    run: Call, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        nowhere = f"http://127.0.0.1:{probe.getsockname()[1]}/"
-    monkeypatch.delenv("ROBUSTCMP_DATA", raising=False)
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setattr(mnist, "URLS", (nowhere,))
-    done = run(eval_command.main, "--model", "lenet1", "--suite", "smoke", "--images", 2, "--batch-size", 64, "--json")
-    assert done.status == 0, done.err
-    summary = json.loads(done.out)
-    assert summary["dataset"] == "digits"
-    assert summary["frameworks"] == ["torch", "tensorflow", "jax"]
-    assert summary["out"] == "runs/lenet1-digits-smoke"
-    assert (elsewhere / "runs" / "lenet1-digits-smoke" / "results.h5").exists()
-    assert all(set(its) == {"fgsm", "single_pixel", "boundary"} for its in summary["success_rate"].values())
-    lines = [line for line in done.err.splitlines() if "is not available" in line]
-    assert len(lines) == 1
-    assert "so this run uses digits" in lines[0]
-    assert "$ROBUSTCMP_DATA" in lines[0]
-    # Asked for by name, it is an error, before anything is done.
-    named = run(eval_command.main, *quick(dataset="mnist", out="named"))
-    assert named.status == 1
-    assert "error: Cannot get t10k-images-idx3-ubyte.gz" in named.err
-    assert not (elsewhere / "named").exists()
-
-
 def test_a_finished_run_is_shown_without_a_framework(run: Call, stored: Path) -> None:
     before = files(stored)
     code = (
@@ -298,40 +264,6 @@ def test_an_interruption_keeps_what_is_finished(run: Call, elsewhere: Path, monk
     assert run(eval_command.main, *arguments).status == 0
     assert (elsewhere / "with space" / cell).stat().st_mtime_ns == stamp
     assert len(rc.open_run(elsewhere / "with space").manifest["cells"]) == 3
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(os.name != "posix", reason="signals are sent as POSIX has them")
-@pytest.mark.parametrize("threads", ["1", "2"])
-def test_ctrl_c_ends_a_real_process_in_order(threads: str, elsewhere: Path) -> None:
-    (elsewhere / "long.toml").write_text(QUICK + '[attacks.walk]\nattack = "Boundary"\niterations = 10000000\n')
-    # A shell that starts the tests in the background has its children ignore the signal.
-    code = (
-        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
-        "from robustcmp.cli.eval import main; sys.exit(main(sys.argv[1:]))"
-    )
-    arguments = quick(suite="long.toml", out="run")
-    with subprocess.Popen(
-        [sys.executable, "-c", code, *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"OMP_NUM_THREADS": threads},
-    ) as child:
-        try:
-            # FGSM and two draws of single pixel; then it walks.
-            while len(list(elsewhere.glob("run/cells/*.h5"))) < 3 and child.poll() is None:
-                time.sleep(0.05)
-            child.send_signal(signal.SIGINT)
-            out, err = child.communicate(timeout=120)
-        finally:
-            child.kill()
-    assert child.returncode == 130, err
-    assert out == ""
-    assert "Traceback" not in err
-    assert "python -m robustcmp.eval --model lenet1" in err.splitlines()[-1]
-    assert len(list(elsewhere.glob("run/cells/*.h5"))) == 3
-    assert list(elsewhere.glob("run/**/*.tmp")) == []
 
 
 # bad input
@@ -513,35 +445,6 @@ def test_a_training(run: Call, elsewhere: Path) -> None:
     assert files(elsewhere) == before
 
 
-def test_a_training_goes_on_where_it_was_interrupted(
-    run: Call, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    order, seen = training.batch_order, []
-
-    def interrupted(seed: int, epoch: int, n: int) -> Any:
-        seen.append(epoch)
-        if epoch == 1:
-            raise KeyboardInterrupt
-        return order(seed, epoch, n)
-
-    monkeypatch.setattr(training, "batch_order", interrupted)
-    done = run(train_command.main, *training_of(epochs=2))
-    assert done.status == 130
-    assert done.err.splitlines()[-1].split(" -m ", 1)[1].startswith("robustcmp.train --model lenet1 --framework torch")
-    assert [path.name for path in (elsewhere / "trained").iterdir()] == ["lenet1-digits-torch-default-0.checkpoint.h5"]
-    seen.clear()
-    monkeypatch.setattr(training, "batch_order", lambda *given: seen.append(given[1]) or order(*given))
-    assert run(train_command.main, *training_of(epochs=2)).status == 0
-    assert seen == [1]
-    assert run(train_command.main, *training_of(epochs=2, out="straight")).status == 0
-    assert seen == [1, 0, 1]
-    name = "lenet1-digits-torch-default-0.h5"
-    assert [path.name for path in (elsewhere / "trained").iterdir()] == [name]
-    resumed, straight = (read_weights(elsewhere / out / name).weights for out in ("trained", "straight"))
-    for weights in straight:
-        np.testing.assert_array_equal(resumed[weights], straight[weights])
-
-
 UNTRAINABLE: dict[str, tuple[dict[str, Any], int, list[str]]] = {
     "model": ({"model": "lenet6"}, 2, ["unknown model 'lenet6'", "did you mean 'lenet5'"]),
     "framework": ({"framework": "touch"}, 2, ["unknown framework 'touch'", "did you mean 'torch'"]),
@@ -686,14 +589,3 @@ def test_lines_at_a_terminal_are_broken_between_words() -> None:
         "  too",
     ]
     assert screen.wrap("word " * 30, io.StringIO()) == "word " * 30
-
-
-def test_networks_of_ones_own_are_not_told_of_training_seeds(run: Call, elsewhere: Path) -> None:
-    for name, seed in (("a.h5", 1), ("b.h5", 2)):
-        (elsewhere / name).write_bytes((SHIPPED / "weights" / f"lenet1-digits-torch-default-{seed}.h5").read_bytes())
-    options = ["--architecture", "lenet1", "--dataset", "digits", "--suite", "quick.toml", "--batch-size", 64]
-    done = run(eval_command.main, "--weights", "torch=a.h5", "jax=b.h5", *options, "--out", "run")
-    assert done.status == 0, done.err
-    done = Done(0, run(command.main, "report", "run", "--format", "text").out, done.err)
-    assert "training-seeds" not in done.out + done.err
-    assert "To compare how networks were trained, pass several networks of each kind." in " ".join(done.out.split())

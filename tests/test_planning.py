@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from scipy.stats import chi2, f, ncf
 
 import robustcmp as rc
-from robustcmp.analysis.planning import CHEAPEST, PILOT, SAME, UPPER_LIMIT, Design, Goal, Pilot, Prices, cheapest
+from robustcmp.analysis.planning import CHEAPEST, PILOT, SAME, UPPER_LIMIT, Design, Goal, Pilot, Prices, find_cheapest
 from robustcmp.analysis.statistics import (
     RateVariance,
     detectable_between_groups,
@@ -132,7 +132,7 @@ def test_the_cheapest_is_cheaper_than_all_others(
     pilot: Pilot, difference: float, seconds: float, training: float
 ) -> None:
     prices, grid = Prices(seconds, 1.0, training), [100, 500, 2000]
-    best = cheapest(pilot, pilot.estimate, grid, pilot.repeats(), prices, Goal(difference, 0.05, 0.8))
+    best = find_cheapest(pilot, pilot.estimate, grid, pilot.repeats(), prices, Goal(difference, 0.05, 0.8))
     for images in grid:
         for repeats in pilot.repeats():
             other = pilot.needed(pilot.estimate, images, repeats, Goal(difference, 0.05, 0.8))

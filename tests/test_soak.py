@@ -6,12 +6,10 @@ import hashlib
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 from soak import mutations, page
-from soak.faults import FAULTS
 from soak.material import made
-from soak.pool import GOOD, Tally, trials
+from soak.pool import Tally, trials
 from soak.readers import READERS
 
 
@@ -49,29 +47,9 @@ def test_what_was_counted_is_what_the_page_says() -> None:
 
 
 @pytest.mark.slow
-def test_a_reader_that_goes_wrong_is_seen(tmp_path: Path) -> None:
-    tally = Tally()
-    limits = {"seconds": 3.0, "memory": 2**26}
-    trials("faults", made(tmp_path, ["texts"]), iter(range(len(FAULTS))), seed=0, workers=1, tally=tally, **limits)
-    assert tally.outcomes == dict.fromkeys(FAULTS, 1)
-    assert tally.failed == len(FAULTS) - len(GOOD)
-    shown = " ".join(tally.findings)
-    for said in ("KeyError", "faults.py", "SIGABRT", "differs from the file as it was written: /value"):
-        assert said in shown
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("reader", ["suites", "recipes", "frames", "hosts"])
+@pytest.mark.parametrize("reader", ["suites", "recipes", "frames"])
 def test_broken_files_are_refused_or_read(reader: str, tmp_path: Path) -> None:
     tally = Tally()
-    trials(reader, made(tmp_path, [READERS[reader].part]), iter(range(60)), seed=1, workers=1, tally=tally)
+    trials(reader, made(tmp_path, [READERS[reader].part]), 60, seed=1, workers=1, tally=tally)
     assert tally.outcomes.total() == 60
     assert not tally.findings
-
-
-@pytest.mark.slow
-def test_a_trial_breaks_nothing_for_the_next(tmp_path: Path) -> None:
-    reader = READERS["frames"](made(tmp_path / "material", ["texts"]), tmp_path / "scratch")
-    outcomes = [reader.tried("frames.json", mutations.Mutation("none", frame, False)) for frame in reader.frames]  # type: ignore[attr-defined]
-    assert outcomes[0]["outcome"] == "same"
-    np.testing.assert_array_equal(reader.read("frames.json")["arrays"], reader.expected["frames.json"]["arrays"])

@@ -27,7 +27,7 @@ from scipy.stats import f_oneway, multivariate_normal, norm
 import robustcmp as rc
 from robustcmp.analysis.gate import ModelPair, judge_attacks, power_of_each
 from robustcmp.analysis.outcomes import Outcomes
-from robustcmp.analysis.planning import Goal, Prices, cheapest, measure_pilot
+from robustcmp.analysis.planning import Goal, Prices, find_cheapest, measure_pilot
 from robustcmp.analysis.significance import run_tests
 from robustcmp.analysis.statistics import (
     Interval,
@@ -512,7 +512,7 @@ class Planned:
         pilot = measure_pilot(self.pilot.outcomes(self.pilot.draw(rng)), own_draws=True)
         results = []
         for variance in (pilot.estimate, pilot.upper):
-            design = cheapest(pilot, variance, [self.images], [self.repeats], Prices(), Goal(APART, 0.05, 0.8))
+            design = find_cheapest(pilot, variance, [self.images], [self.repeats], Prices(), Goal(APART, 0.05, 0.8))
             trainings = design.trainings if design else 0
             drawn = self.comparison(trainings).draw(rng).mean(axis=(2, 3))
             results.append((trainings, brown_forsythe(list(drawn)).p < 0.05))

@@ -10,10 +10,8 @@ import re
 import shutil
 import tempfile
 import zipfile
-import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -244,10 +242,17 @@ def broken_text(content: bytes, rng: np.random.Generator, language: str) -> tupl
 # archives ------------------------------------------------------------------------------------------------------------
 
 
+def _broken_member(name: str, content: bytes, rng: np.random.Generator, canary: Path) -> bytes:
+    if name.endswith(".json"):
+        return broken_text(content, rng, "json")[1]
+    if name.endswith(".h5"):
+        return broken_hdf5(content, rng, canary)[1]
+    return broken_bytes(content, rng)[1]
+
+
 def broken_archive(
     content: bytes,
     rng: np.random.Generator,
-    change: Callable[[str, bytes, np.random.Generator], bytes],
     bomb: Path,
 ) -> tuple[str, bytes]:
     """Return a ZIP archive whose members are others, with check sums that fit; now and then the file `bomb`."""
@@ -257,7 +262,7 @@ def broken_archive(
     name, other = pick(rng, names), pick(rng, names)
     kind = pick(rng, ["member changed"] * 6 + ["gone", "renamed", "exchanged", "empty", "more", "path", "bomb"])
     if kind == "member changed":
-        members[name] = change(name, members[name], rng)
+        members[name] = _broken_member(name, members[name], rng, bomb.with_name("canary"))
     elif kind == "gone":
         del members[name]
     elif kind == "renamed":
@@ -278,27 +283,6 @@ def broken_archive(
         for member, its in members.items():
             archive.writestr(member, its)
     return f"archive: {kind}", out.getvalue()
-
-
-def broken_npy(content: bytes, rng: np.random.Generator) -> bytes:
-    """Return one array of NumPy with another header."""
-    array = np.load(io.BytesIO(content), allow_pickle=False)
-    shape = pick(rng, [array.shape, (2**40,), (-1,), (0,), (), (2**20, 2**20), array.shape[::-1], (*array.shape, 1)])
-    descr = pick(rng, ["<f4", "<f2", "<f8", "<i4", "<c8", "|O", "|S4", "<U9", "|b1", "|V4", "<M8[s]", ">f4", "x"])
-    header = f"{{'descr': {descr!r}, 'fortran_order': {pick(rng, ['False', 'True', '0', 'x'])}, 'shape': {shape}, }}"
-    if rng.random() < 0.1:
-        header = pick(rng, ["(" * 10_000, header * 1000, "__import__('os')", "{}"])
-    size = len(header).to_bytes(4, "little")
-    return b"\x93NUMPY\x02\x00" + size + header.encode() + array.tobytes()
-
-
-def unchecked_npy(content: bytes, rng: np.random.Generator) -> bytes | None:
-    """Return an archive of arrays, stored, in which a header says another type, and the check sum still the old one."""
-    places = [found.start() for found in re.finditer(rb"'descr': '<f4'", content)]
-    if not places:
-        return None
-    place = pick(rng, places) + len("'descr': '<")
-    return content[:place] + pick(rng, [b"f2", b"i1", b"u2", b"b1", b"i4"]) + content[place + 2 :]
 
 
 # HDF5 ----------------------------------------------------------------------------------------------------------------
@@ -368,7 +352,6 @@ def _replaced(file: h5py.File, name: str, rng: np.random.Generator, canary: Path
         [
             *("external storage", "virtual", "external link", "soft link", "loop", "huge", "type", "scalar", "empty"),
             *("shape", "group", "gone", "not finite", "swapped", "deep", "same type", "filter"),
-            *("twice packed", "large chunk"),
         ],
     )
     size = int(np.prod(shape)) * dtype.itemsize
@@ -415,32 +398,11 @@ def _replaced(file: h5py.File, name: str, rng: np.random.Generator, canary: Path
         file.create_group(name + "/a" * pick(rng, [50, 1000]))
     elif kind == "filter" and shape and dtype.kind != "O":
         file.create_dataset(name, shape, dtype, chunks=True, compression="lzf", fletcher32=True, data=values)
-    elif kind == "twice packed" and size and shape and dtype.kind in "fiu":
-        made = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-        made.set_chunk(shape)
-        made.set_deflate(9)
-        made.set_deflate(9)
-        whole = h5py.h5s.create_simple(shape)
-        made = h5py.h5d.create(file.id, name.encode(), h5py.h5t.py_create(dtype), whole, made)
-        made.write_direct_chunk((0,) * len(shape), _packed_twice())
-    elif kind == "large chunk" and size and shape and dtype.kind in "fiu":
-        chunks = (BOMB // (size // shape[0]) + 1, *shape[1:])
-        file.create_dataset(name, shape, dtype, maxshape=(None, *shape[1:]), chunks=chunks, compression="gzip")
     if isinstance(file.get(name), h5py.Dataset):
         with contextlib.suppress(Exception):
             for key, value in attributes.items():
                 file[name].attrs[key] = value
     return kind
-
-
-@cache
-def _packed_twice() -> bytes:
-    """1.5 GiB of zeros in 7 KB; blocks that begin anew can be repeated, which takes no time."""
-    packing, zeros = zlib.compressobj(9, wbits=-15), bytes(2**24)
-    block = packing.compress(zeros) + packing.flush(zlib.Z_FULL_FLUSH)
-    check_sum = (BOMB % 65521 << 16) | 1  # Adler-32 of zeros
-    whole = b"\x78\xda" + block * (BOMB // len(zeros)) + packing.flush() + check_sum.to_bytes(4, "big")
-    return zlib.compress(whole, 9)
 
 
 def _attribute(file: h5py.File, rng: np.random.Generator) -> str:

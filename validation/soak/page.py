@@ -5,56 +5,31 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from .pool import GOOD
 from .readers import READERS
 
 PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
 RESULTS = Path(__file__).with_name("results.json")
 START, END = "<!-- soak -->\n", "<!-- /soak -->"
-GOOD = ("refused", "same", "other")
-
-
-def sentence(part: dict[str, Any]) -> str:
-    """Return the outcomes of a part in one line."""
-    outcomes = ", ".join(f"{count:,} {outcome}" for outcome, count in part["outcomes"].items())
-    return f"{part['trials']:,} trials in {part['seconds']} s: {outcomes or part.get('not_tried', 'none')}"
 
 
 def _broken_files(results: dict[str, Any]) -> list[str]:
     lines = [
-        "| file | trials | refused | read as it was | another valid value | failures | slowest, s | most memory, MiB |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|",
+        "| file | trials | refused | read as it was | another valid value | failures |",
+        "|---|---:|---:|---:|---:|---:|",
     ]
     for name in READERS:
         part = results.get(name)
-        if part and name != "bits":
+        if part:
             counts = [f"{part['outcomes'].get(outcome, 0):,}" for outcome in GOOD]
-            figures = [f"{part['failed']:,}", f"{part['slowest']:.1f}", f"{part['largest'] / 2**20:.0f}"]
-            lines.append(f"| {part['title']} | {part['trials']:,} | {' | '.join([*counts, *figures])} |")
+            lines.append(f"| {part['title']} | {part['trials']:,} | {' | '.join(counts)} | {part['failed']:,} |")
     return lines
-
-
-def _bits(part: dict[str, Any]) -> list[str]:
-    outcomes = part["outcomes"]
-    return [
-        f"{part['places']:,} arrays and lines, {part['trials']:,} bits: {outcomes.get('refused', 0):,} refused, "
-        f"{outcomes.get('same', 0):,} without effect, {part['failed']:,} failures."
-    ]
 
 
 def _kills(part: dict[str, Any]) -> list[str]:
     lines = ["| command, and when it was killed | kills |", "|---|---:|"]
     lines += [f"| {kind} | {count} |" for kind, count in part["kinds"].items()]
     return [*lines, "", f"{part['trials']} kills, {part['failed']} failures."]
-
-
-def _disk(part: dict[str, Any]) -> list[str]:
-    if "not_tried" in part:
-        return [f"Not tried: {part['not_tried']}."]
-    outcomes = part["outcomes"]
-    return [
-        f"{part['trials']} points: {outcomes.get('refused', 0)} ended with an error that names the disk, "
-        f"{outcomes.get('same', 0)} had just room enough, {part['failed']} failures."
-    ]
 
 
 def _with(results: dict[str, Any]) -> list[str]:
@@ -68,13 +43,8 @@ def _with(results: dict[str, Any]) -> list[str]:
 def tables(results: dict[str, Any]) -> str:
     """Return all tables in Markdown."""
     sections = {"Broken files": _broken_files(results)}
-    for name, title, make in (
-        ("bits", "One bit", _bits),
-        ("kills", "Kills", _kills),
-        ("disk", "A full disk", _disk),
-    ):
-        if name in results and results[name]["complete"]:
-            sections[title] = make(results[name])
+    if "kills" in results:
+        sections["Kills"] = _kills(results["kills"])
     sections["Tried with"] = _with(results)
     return "".join(f"\n### {title}\n\n" + "\n".join(lines) + "\n" for title, lines in sections.items())
 

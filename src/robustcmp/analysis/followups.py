@@ -16,12 +16,14 @@ from numpy.typing import NDArray
 
 from ..errors import check_count
 from ..records.answers import Contested
-from .recorded import Recorded, twin_mask
 from .statistics import mantel
+from .twins import mask_twins
 
 if TYPE_CHECKING:
     import pandas
     import xarray
+
+    from .results import Results
 
 PICKS = 50
 """Random choices of other models for each trained model."""
@@ -37,22 +39,22 @@ class Conditioning:
 
     Parameters
     ----------
-    recorded : Recorded
+    results : Results
         The outcomes on the common subset.
     contested : Contested
         Those on the other images.
     """
 
-    def __init__(self, recorded: Recorded, contested: Contested):
-        self._recorded, self._contested = recorded, contested
-        self._names = np.array([model["name"] for model in recorded.manifest["models"]])
+    def __init__(self, results: Results, contested: Contested):
+        self._results, self._contested = results, contested
+        self._names = np.array([model["name"] for model in results.manifest["models"]])
         shape = len(self._names), len(contested.attacks)
         self._common = np.full(shape, math.nan)  # rates on the images that all models classify correctly
-        for row, model in enumerate(recorded.manifest["models"]):
+        for row, model in enumerate(results.manifest["models"]):
             for column, attack in enumerate(contested.attacks):
-                seeds = recorded.seeds(model["name"], attack)
+                seeds = results.seeds(model["name"], attack)
                 if model["training_seed"] in seeds:
-                    values = recorded.values(model["name"], attack)[seeds.index(model["training_seed"])]
+                    values = results.values(model["name"], attack)[seeds.index(model["training_seed"])]
                     self._common[row, column] = values.mean()
 
     @property
@@ -104,7 +106,7 @@ class Conditioning:
 
         rng = np.random.default_rng(0)
         total = len(self._names)
-        of_all = self._recorded.manifest["images"]["of"]
+        of_all = self._results.manifest["images"]["of"]
         rates: dict[str, list[NDArray[np.float64]]] = {}
         images: dict[str, list[NDArray[np.float64]]] = {}
         for model, name in enumerate(self._names):
@@ -139,14 +141,14 @@ def as_dataset(counts: NDArray[np.int64], models: Sequence[str], attacks: Sequen
     return xarray.Dataset(shares, coords={"source": list(models), "target": list(models), "attack": list(attacks)})
 
 
-def average_blocks(recorded: Recorded, transfer: xarray.Dataset) -> pandas.DataFrame:
+def average_blocks(results: Results, transfer: xarray.Dataset) -> pandas.DataFrame:
     """Return the mean transfer between trainings of one framework, and between frameworks, a row an attack and block.
 
     Of the sources; no model is paired with itself, nor with its twin.
 
     Parameters
     ----------
-    recorded : Recorded
+    results : Results
         A run.
     transfer : xarray.Dataset
         From `as_dataset`.
@@ -160,9 +162,9 @@ def average_blocks(recorded: Recorded, transfer: xarray.Dataset) -> pandas.DataF
     """
     import pandas
 
-    places = [position for position, (name, _) in enumerate(recorded.keys) if name in recorded.sources]
-    names = np.array([recorded.keys[position][0] for position in places])
-    left_out = twin_mask(recorded.twins, recorded.keys)[np.ix_(places, places)]
+    places = [position for position, (name, _) in enumerate(results.keys) if name in results.sources]
+    names = np.array([results.keys[position][0] for position in places])
+    left_out = mask_twins(results.twins, results.keys)[np.ix_(places, places)]
     other = ~np.eye(len(names), dtype=np.bool_) & ~left_out
     same = names[:, None] == names
     masks = {f"within {name}": same & other & (names == name)[:, None] for name in dict.fromkeys(names.tolist())}

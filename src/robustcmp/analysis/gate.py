@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UsageError
-from .recorded import match_twins
 from .statistics.foundations import NO_VARIANCE, check_fraction
 from .statistics.hypotheses import holm, mean_and_error, standard_error
 from .statistics.paired_rates import LEVEL, PairedRates, images_to_show, pair_rates
+from .twins import match_twins
 
 if TYPE_CHECKING:
     from .results import Results

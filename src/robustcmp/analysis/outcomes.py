@@ -10,8 +10,8 @@ import numpy as np
 import pandas
 from numpy.typing import NDArray
 
-from .recorded import Twins, match_twins
 from .statistics import nested_variance
+from .twins import Twins, match_twins
 
 
 @dataclass(frozen=True)

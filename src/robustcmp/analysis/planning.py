@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import pandas
 from numpy.typing import NDArray
 
 from ..errors import UsageError, unknown
 from .outcomes import Outcomes
 from .significance import joint_level, select_deciding
-from .statistics.foundations import ONE_TRAINING, check_fraction
-from .statistics.power import (
-    MOST_TRAININGS,
+from .statistics import (
+    ONE_TRAINING,
+    RateVariance,
     detectable_between_groups,
     detectable_with_variances,
+    rate_variance,
     trainings_needed,
+    upper_variance,
 )
-from .statistics.variance import RateVariance, rate_variance, upper_variance
+from .statistics.foundations import check_fraction
+from .statistics.power import MOST_TRAININGS
 from .verdicts import explain_nothing
 
 if TYPE_CHECKING:
-    import pandas
-
     from .results import Results
 
 COLUMNS = (
@@ -34,7 +36,6 @@ COLUMNS = (
 )
 PILOT, SAME, CHEAPEST = "pilot", "same images", "cheapest"
 ESTIMATE, UPPER_LIMIT = "estimate", "upper limit"
-FEWEST_IMAGES = 100
 REPEATS = (1, 2, 5, 10)
 
 
@@ -54,16 +55,15 @@ class Goal(NamedTuple):
     power: float
 
 
-@dataclass(frozen=True)
-class Prices:
-    """What a comparison costs for one training of each framework.
+class Prices(NamedTuple):
+    """What a comparison costs for one training of each framework; NaN for what is not known.
 
     Attributes
     ----------
     seconds, queries : float
-        Of an attack, for one image in one repeat. NaN if not known.
+        Of an attack, for one image in one repeat.
     training : float
-        The seconds that it takes to train the models. NaN if not known.
+        The seconds that it takes to train the models.
     """
 
     seconds: float = math.nan
@@ -73,9 +73,10 @@ class Prices:
     def of(self, design: Design) -> dict[str, float]:
         """Return what a design costs: seconds and queries of the attack, and seconds of the trainings."""
         outcomes = math.prod(design)
+        training_seconds = self.training * design.trainings
         return {
             "seconds": self.seconds * outcomes,
-            "training_seconds": self.training * design.trainings,
+            "training_seconds": training_seconds,
             "queries": self.queries * outcomes,
         }
 
@@ -124,47 +125,37 @@ class Pilot:
 
 
 def measure_pilot(outcomes: Outcomes, own_draws: bool) -> Pilot:
-    """Return what a comparison says of the variances under one attack.
+    """Return what a comparison says of the variances under one attack, whose rates are not all the same.
 
-    Parameters
-    ----------
-    outcomes : Outcomes
-        Of two or more trainings of each framework, whose rates are not all the same.
-    own_draws : bool
-        Whether each training has draws of its own.
+    `own_draws` says whether each training has draws of its own.
     """
-    random = not (outcomes.deterministic or outcomes.expected)
+    values = [success.astype(np.float64) for success in outcomes.success.values()]
     if outcomes.expected:
         values = [falls[:, None] for falls in outcomes.expected.values()]
-    else:
-        values = [success.astype(np.float64) for success in outcomes.success.values()]
-        values = values if random else [success[:, :1] for success in values]
+    elif outcomes.deterministic:
+        values = [success[:, :1] for success in values]
     groups = list(outcomes.rates.values())
-    estimate = rate_variance(values, own_draws)
     _, repeats, images = values[0].shape
+    estimate = rate_variance(values, own_draws)
     of_images = estimate._replace(training=0.0).at(images, repeats)
     upper = estimate._replace(training=max(upper_variance(groups) - of_images, 0.0))
     variances = np.array([group.var(ddof=1) for group in groups])
     design = Design(min(map(len, groups)), images, repeats)
-    return Pilot(design, estimate, upper, variances / variances.mean(), random and repeats > 1)
+    return Pilot(design, estimate, upper, variances / variances.mean(), repeats > 1)
 
 
 def plan(
     results: Results, difference: float, power: float, attack: str | None, training_seconds: float
 ) -> pandas.DataFrame:
-    """Return the designs that detect a difference, see `Results.plan`."""
-    import pandas
-
+    """Return the designs that detect a difference, see `Evaluation.plan`."""
     _check(results, difference, power)
     if attack is not None and attack not in results.source_attacks:
         raise unknown("attack", attack, results.source_attacks)
     goal = Goal(difference, joint_level(select_deciding(results.tests("frameworks"))), power)
-    rows = [
-        {"attack": outcomes.attack, "room": _room(outcomes)} | row
-        for outcomes in results.outcomes
-        if attack in (None, outcomes.attack)
-        for row in _rows(results, outcomes, goal, training_seconds)
-    ]
+    rows = []
+    for outcomes in results.outcomes:
+        if attack in (None, outcomes.attack):
+            rows += _plan_attack(results, outcomes, goal, training_seconds)
     frame = pandas.DataFrame(rows, columns=list(COLUMNS))
     return frame.astype(dict.fromkeys(Design._fields, "Int64"))
 
@@ -176,7 +167,7 @@ def _check(results: Results, difference: float, power: float) -> None:
     if results.same_weights:
         raise UsageError("expected a comparison of several trainings as the pilot, received a same-weights control")
     if results.level != "frameworks":
-        trainings = [model["name"] for model in results.manifest["models"]]
+        trainings = [name for name, _ in results.keys]
         received = ", ".join(f"{trainings.count(name)} of {name}" for name in results.sources)
         raise UsageError(
             f"expected a pilot with at least two frameworks and two trainings of each, received {received}. "
@@ -184,24 +175,33 @@ def _check(results: Results, difference: float, power: float) -> None:
         )
 
 
-def _rows(results: Results, outcomes: Outcomes, goal: Goal, training_seconds: float) -> Iterator[dict[str, Any]]:
-    """Yield the design of the pilot, and those that a comparison needs."""
+def _plan_attack(results: Results, outcomes: Outcomes, goal: Goal, training_seconds: float) -> list[dict[str, Any]]:
+    """Return the design of the pilot, and those that a comparison needs."""
     groups = list(outcomes.rates.values())
     detectable = detectable_between_groups(groups, goal.alpha, goal.power)
-    prices = _prices(results, outcomes, training_seconds)
+    prices = _measure_prices(results, outcomes, training_seconds)
     repeats = 1 if outcomes.deterministic or outcomes.expected else results.repeats(outcomes.attack)
     design = Design(min(map(len, groups)), outcomes.image_means.shape[1], repeats)
-    row = {"design": PILOT, "variance": ESTIMATE, "why": explain_nothing(outcomes, detectable)}
-    yield row | design._asdict() | {"detectable": detectable} | prices.of(design)
-    if row["why"]:
-        return
+    why = explain_nothing(outcomes, detectable)
+    room = min(min(rates.mean(), 1 - rates.mean()) for rates in groups)  # how close a mean rate comes to 0 or 1
+    about = {"attack": outcomes.attack, "room": room, "why": why}
+    row = about | {"design": PILOT, "variance": ESTIMATE, "detectable": detectable}
+    rows = [row | design._asdict() | prices.of(design)]
+    if why:
+        return rows
     pilot = measure_pilot(outcomes, results.is_spread)
-    grid = {SAME: [pilot.design.images], CHEAPEST: image_numbers(pilot.design.images, _available(results))}
-    for name, numbers in grid.items():
+    asked = results.manifest["images"]
+    available = asked["of"] if results.on_all_images else round(asked["of"] * asked["correct_by_all"])
+    grids = {
+        SAME: ([pilot.design.images], [pilot.design.repeats]),
+        CHEAPEST: (_image_numbers(pilot.design.images, available), pilot.repeats()),
+    }
+    for name, (numbers, choices) in grids.items():
         for label, variance in ((ESTIMATE, pilot.estimate), (UPPER_LIMIT, pilot.upper)):
-            repeated = pilot.repeats() if name == CHEAPEST else [pilot.design.repeats]
-            chosen = cheapest(pilot, variance, numbers, repeated, prices, goal)
-            yield {"design": name, "variance": label} | _describe(pilot, variance, chosen, prices, goal)
+            chosen = find_cheapest(pilot, variance, numbers, choices, prices, goal)
+            row = about | {"design": name, "variance": label}
+            rows.append(row | _describe(pilot, variance, chosen, prices, goal))
+    return rows
 
 
 def _describe(
@@ -212,10 +212,10 @@ def _describe(
     variances = pilot.variances(variance, design.images, design.repeats)
     trainings = [design.trainings] * len(variances)
     detectable = detectable_with_variances(variances, trainings, goal.alpha, goal.power)
-    return design._asdict() | {"detectable": detectable, "why": ""} | prices.of(design)
+    return design._asdict() | {"detectable": detectable} | prices.of(design)
 
 
-def cheapest(
+def find_cheapest(
     pilot: Pilot,
     variance: RateVariance,
     images: Iterable[int],
@@ -229,30 +229,14 @@ def cheapest(
     return min(filter(None, designs), key=lambda design: (prices.total(design), design), default=None)
 
 
-def image_numbers(of_pilot: int, available: int) -> list[int]:
-    """Return the numbers of images that designs may have: 100, 200, 500, …, the pilot's, and all that there are.
-
-    >>> image_numbers(300, 963)
-    [100, 200, 300, 500, 963]
-    """
+def _image_numbers(of_pilot: int, available: int) -> list[int]:
+    """Return the numbers of images that designs may have: 100, 200, 500, …, the pilot's, and all that there are."""
     largest = max(of_pilot, available)
     steps = [step * 10**k for k in range(2, len(str(largest))) for step in (1, 2, 5)]
-    return sorted({of_pilot, largest, *(n for n in steps if FEWEST_IMAGES <= n <= largest)})
+    return sorted({of_pilot, largest, *(n for n in steps if n <= largest)})
 
 
-def _available(results: Results) -> int:
-    """Return how many images could be attacked: those that every model of the pilot classifies correctly, or all."""
-    images = results.manifest["images"]
-    return int(images["of"]) if results.on_all_images else round(images["of"] * images["correct_by_all"])
-
-
-def _room(outcomes: Outcomes) -> float:
-    """Return how close a framework's mean rate comes to 0 or 1."""
-    means = np.array([rates.mean() for rates in outcomes.rates.values()])
-    return float(np.minimum(means, 1 - means).min())
-
-
-def _prices(results: Results, outcomes: Outcomes, training_seconds: float) -> Prices:
+def _measure_prices(results: Results, outcomes: Outcomes, training_seconds: float) -> Prices:
     """Return what an attack cost in the pilot: the median over the trainings of each framework, and the mean queries.
 
     Where the expectation over draws is known, repeats share all answers, and an image costs the same for any number.
@@ -262,10 +246,10 @@ def _prices(results: Results, outcomes: Outcomes, training_seconds: float) -> Pr
     trainings = log.assign(outcomes=log.images * log.repeats).groupby(["model", "training_seed"])
     attacked = trainings.images.max() if outcomes.expected else trainings.outcomes.sum()
     medians = (trainings.seconds.sum() / attacked).groupby("model").median()
-    asked = np.concatenate([results.values(model, outcomes.attack, "queries").ravel() for model in results.sources])
+    queries = np.concatenate([results.values(model, outcomes.attack, "queries").ravel() for model in results.sources])
     frameworks = len(results.sources)
     return Prices(
         frameworks * float(medians.mean()),
-        frameworks * float(asked.mean()) if (asked >= 0).all() else math.nan,
+        frameworks * float(queries.mean()) if (queries >= 0).all() else math.nan,
         frameworks * training_seconds,
     )

@@ -4,55 +4,294 @@ from __future__ import annotations
 
 import math
 import os
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas
 from numpy.typing import NDArray
 
-from ..errors import SealError, UsageError
+from ..errors import SealError, UsageError, unknown
+from ..files import json_digest
 from ..records.answers import Checked, Contested
-from ..records.attack import NORMS
+from ..records.attack import NORMS, AttackRecord
+from ..records.manifest import attack_records
 from ..records.store import Run
 from ..sealed import Hdf5
 from .deployments import DEPLOYED_MARGIN, compare_deployments, control, describe_deployments
-from .distances import Distances, ExactPixel, Starts
+from .distances import Distances, ExactPixel
 from .followups import Conditioning, as_dataset, average_blocks
 from .indicator import IndicatorRange, find_published_rates, indicator_ranges, relative, robustness_indicator, variants
 from .outcomes import Outcomes, split_variance
 from .planning import plan
-from .recorded import Recorded, costs
 from .significance import ALPHA, Level, has_framework_level, of_distances, run_tests, select_deciding
-from .statistics import NO_EVIDENCE, Interval, bootstrap_interval, wilson_interval
-from .statistics.power import POWER
+from .statistics import NO_EVIDENCE, POWER, Interval, bootstrap_interval, wilson_interval
 from .trainings import Trainings, root_mean_std
+from .twins import Key, Twins, read_key
 from .verdicts import Verdict, decide, tabulate_equivalence
 
 if TYPE_CHECKING:
-    import pandas
     import xarray
 
 DISTANCE_QUANTILES = (0.5, 0.25, 0.1)
+LACK = ("not_applicable", "failed")  # what the manifest has of a model, why it did not run an attack
+ZOO_SOURCES = ("own", "zoo")  # what the manifest says of a model's weights that were trained here, or ship
+COST_COLUMNS = ("model", "training_seed", "attack", "repeats", "images", "seconds", "queries", "peak_memory", "worker")
 
 
-class Results(Recorded):
+class Results:
     """The outcomes of a comparison and the figures that are read from them.
 
-    Four accessors group the figures of one kind of attack or question: `exact_pixel`, `starts`, `distances`,
-    `trainings`.
+    Three accessors group the figures of one kind of attack or question: `exact_pixel`, `distances`, `trainings`.
+
+    Attributes
+    ----------
+    run : Run
+        Where they are kept.
+    dataset : xarray.Dataset
+        One value per image over (model, training_seed, attack, repeat, image): ``success``, ``l0``, ``l2``, ``linf``
+        (+inf where the attack failed), ``adversarial_class`` and ``queries``, and what only some attacks have (NaN
+        for the others): ``smallest_epsilon`` of FGSM, ``start``, ``source_step``, ``spherical_step`` and ``l2_half`` of
+        boundary, ``vulnerable_pixels`` and ``pixels`` of exact single pixel, whose ``vulnerable_map`` has no repeats
+        and bits for positions. ``repeats`` says how many repeats each attack has; where there are more, they are empty
+        (no success, NaN). Repeats count from a training's first: where they are spread over trainings, each training
+        has its own draws, and the manifest's cells say which. Distances are in [0, 1] images. The coordinate
+        ``image`` says where an image stands in the data that was passed.
+    manifest : dict
+        What was requested and used: suite, models, versions, hardware, digests.
     """
+
+    def __init__(self, run: Run, dataset: xarray.Dataset, manifest: dict[str, Any]):
+        self.run = run
+        self.dataset = dataset
+        self.manifest = manifest
+
+    @cached_property
+    def models(self) -> list[str]:
+        """The models' names, in the order in which they were passed."""
+        return list(dict.fromkeys(model["name"] for model in self.manifest["models"]))
+
+    @cached_property
+    def sources(self) -> list[str]:
+        """The models that are compared with each other: all but deployed networks beside their source."""
+        deployed = {read_key(entry["model"]) for entry in self.manifest.get("deployments", [])}
+        return list(dict.fromkeys(key[0] for key in self.keys if key not in deployed))
+
+    @cached_property
+    def labels(self) -> list[str]:
+        """The trained models: ``torch``, or ``torch/3`` where there are several trainings."""
+        return [f"{name}/{seed}" if self.has_several_trainings else name for name, seed in self.keys]
+
+    @cached_property
+    def keys(self) -> list[Key]:
+        """The trained models' names and training seeds, in the order of the labels."""
+        return [read_key((model["name"], model["training_seed"])) for model in self.manifest["models"]]
+
+    @cached_property
+    def twins(self) -> list[Twins]:
+        """The pairs of trained models that began from the same weights."""
+        pairs = self.manifest.get("twins", [])
+        return [Twins(read_key(pair["a"]), read_key(pair["b"]), pair["correlation"]) for pair in pairs]
+
+    @property
+    def has_several_trainings(self) -> bool:
+        """Whether a framework has two trainings or more."""
+        return len(self.manifest["models"]) > len(self.models)
+
+    @property
+    def training_seeds(self) -> list[int]:
+        """The training seeds that are compared."""
+        return [int(seed) for seed in self.dataset.training_seed.values]
+
+    def seeds(self, model: str, attack: str) -> list[int]:
+        """Return the training seeds of a model that ran an attack."""
+        i, k = self._place(model, attack)
+        seeds = self.dataset.training_seed.values[self._arrays["ran"][i, :, k]]
+        return [int(seed) for seed in seeds]
+
+    @property
+    def is_of_the_zoo(self) -> bool:
+        """Whether every source was trained by a recipe of the zoo, where another training seed makes another of it."""
+        infos = [model["info"] for model in self.manifest["models"] if model["name"] in self.sources]
+        return all(info.get("source") in ZOO_SOURCES for info in infos)
+
+    @property
+    def single_trainings(self) -> list[str]:
+        """The sources with only one training."""
+        counts = Counter(name for name, _ in self.keys)
+        return [name for name in self.sources if counts[name] == 1]
+
+    @property
+    def is_uneven(self) -> bool:
+        """Whether some sources have several trainings and others only one: no test covers that."""
+        return 0 < len(self.single_trainings) < len(self.sources)
+
+    def first_seed(self, model: str) -> int:
+        """Return the smallest training seed that a model has."""
+        return min(seed for name, seed in self.keys if name == model)
+
+    @cached_property
+    def attacks(self) -> list[str]:
+        """The attacks' names, in the order of the suite."""
+        return [str(attack) for attack in self.dataset.attack.values]
+
+    @cached_property
+    def attack_records(self) -> dict[str, AttackRecord]:
+        """The record of each attack, by its name."""
+        return attack_records(self.manifest)
+
+    def deterministic(self, attack: str) -> bool:
+        """Whether all repeats of an attack are identical."""
+        return self.attack_records[attack].deterministic
+
+    def repeats(self, attack: str) -> int:
+        """How many repeats an attack has; those of a deterministic one are all the same."""
+        return int(self._arrays["repeats"][self.attacks.index(attack)])
+
+    @property
+    def is_spread(self) -> bool:
+        """Whether the repeats are spread over the trainings: each training has its own draws."""
+        return bool(self.manifest.get("spread", False))
+
+    @property
+    def own_repeats(self) -> dict[str, int]:
+        """The attacks that have fewer repeats than others, and how many."""
+        counts = {attack: self.repeats(attack) for attack in self.attacks}
+        return {attack: count for attack, count in counts.items() if count < self.manifest["repeats"]}
+
+    @property
+    def not_applicable(self) -> dict[str, dict[str, str]]:
+        """Why an attack cannot run on a trained model, by the model's label and the attack; only where it cannot."""
+        return self._reasons("not_applicable")
+
+    @property
+    def failed(self) -> dict[str, dict[str, str]]:
+        """Why an attack failed on a trained model, by the model's label and the attack; only where one did."""
+        return self._reasons("failed")
+
+    def _reasons(self, lack: str) -> dict[str, dict[str, str]]:
+        pairs = zip(self.labels, self.manifest["models"], strict=True)
+        return {label: model[lack] for label, model in pairs if model.get(lack)}
+
+    def has_failed(self, model: str, attack: str) -> bool:
+        """Whether an attack failed on a training of a model."""
+        return any(attack in m.get("failed", {}) for m in self.manifest["models"] if m["name"] == model)
+
+    def values(self, model: str, attack: str, name: str = "success") -> NDArray[Any]:
+        """Return a variable of one model and attack, (training seeds that ran, repeats of the attack, images)."""
+        i, k = self._place(model, attack)
+        if name in self.attack_records[attack].extras and name not in self._arrays:
+            name = "success"  # no model ran the attack, so nothing is left of this one either
+        return np.asarray(self._arrays[name][i, self._arrays["ran"][i, :, k], k, : self.repeats(attack)])
+
+    def _place(self, model: str, attack: str) -> tuple[int, int]:
+        """Return where a model and an attack stand on the axes, or raise `UsageError` for what the run has not."""
+        if model not in self.models:
+            raise unknown("model", model, self.models)
+        if attack not in self.attacks:
+            raise unknown("attack", attack, self.attacks)
+        return self.models.index(model), self.attacks.index(attack)
+
+    @cached_property
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        """The variables as arrays; xarray takes a tenth of a millisecond to find one by its labels."""
+        return {str(name): variable.values for name, variable in self.dataset.data_vars.items()}
+
+    def rate(self, model: str, attack: str) -> float:
+        """Return the mean success rate over trainings and repeats, from whole counts; NaN where none were attacked."""
+        success = self.values(model, attack)
+        return float(np.count_nonzero(success)) / success.size if success.size else math.nan
+
+    def rates(self) -> dict[str, dict[str, float]]:
+        """Return the mean success rate over training seeds and repeats, by model and attack, from whole counts."""
+        return {model: {attack: self.rate(model, attack) for attack in self.attacks} for model in self.models}
+
+    @cached_property
+    def common_attacks(self) -> list[str]:
+        """The attacks that every trained model ran, deployed ones among them."""
+        return self._run_by(self.models)
+
+    @cached_property
+    def source_attacks(self) -> list[str]:
+        """The attacks that every training of the sources ran: what the tests are over."""
+        return self._run_by(self.sources)
+
+    def _run_by(self, names: Sequence[str]) -> list[str]:
+        models = [model for model in self.manifest["models"] if model["name"] in names]
+        missing = {attack for model in models for lack in LACK for attack in model.get(lack, {})}
+        return [attack for attack in self.attacks if attack not in missing]
+
+    @cached_property
+    def indicator_attacks(self) -> list[str]:
+        """The attacks that R sums over: those that every trained model ran, without references beside R."""
+        return [attack for attack in self.common_attacks if self.attack_records[attack].in_indicator]
+
+    @property
+    def has_indicator(self) -> bool:
+        """Whether the suite has an attack for R: one of references alone has none."""
+        return any(record.in_indicator for record in self.attack_records.values())
+
+    @property
+    def on_all_images(self) -> bool:
+        """Whether all images are attacked, and one that a model misclassifies has fallen."""
+        return bool(self.manifest["images"].get("subset") == "all")
+
+    def indicator_rates(self) -> dict[str, dict[str, float]]:
+        """Return `rates` of the attacks that R sums over."""
+        return {model: {attack: self.rate(model, attack) for attack in self.indicator_attacks} for model in self.models}
+
+    @property
+    def question(self) -> str:
+        """What tells this run's outcomes from those of another question in the same directory."""
+        return json_digest({"cells": self.manifest["cells"]})
+
+    def cell_key(self, model: str, attack: str, training_seed: int | None = None, repeat: int = 0) -> str:
+        """Return the key of a cell; without `training_seed` of the model's smallest one."""
+        self._place(model, attack)
+        seed = self.first_seed(model) if training_seed is None else training_seed
+        cells = [
+            (int(cell["repeat"]), str(cell["key"]))
+            for cell in self.manifest["cells"]
+            if (cell["model"], cell["training_seed"], cell["attack"]) == (model, seed, attack)
+        ]
+        position = 0 if self.deterministic(attack) else repeat
+        if 0 <= position < len(cells):
+            return sorted(cells)[position][1]
+        seeds = ", ".join(map(str, self.seeds(model, attack))) or "none"
+        raise UsageError(
+            f"the run has no repeat {repeat} of {attack} on {model}, training seed {seed}: it has the training seeds "
+            f"{seeds} and {self.repeats(attack)} repeats"
+        )
+
+    def costs(self) -> pandas.DataFrame:
+        """Return what each task of the run cost, one row per model, attack and session; see `Evaluation.costs`."""
+        keys = {cell["key"] for cell in self.manifest["cells"]}
+        rows = [
+            {
+                "model": cost.model,
+                "training_seed": cost.training_seed,
+                "attack": cost.attack,
+                "repeats": len(cost.cells),
+                "images": cost.images,
+                "seconds": cost.seconds,
+                "queries": math.nan if cost.queries is None else cost.queries,
+                "peak_memory": math.nan if cost.peak_memory is None else cost.peak_memory,
+                "worker": cost.worker or "",
+            }
+            for cost in self.run.costs()
+            if keys.intersection(cost.cells)
+        ]
+        return pandas.DataFrame(rows, columns=list(COST_COLUMNS))
+
+    # figures of one kind ----------------------------------------------------------------------------------------
 
     @cached_property
     def exact_pixel(self) -> ExactPixel:
         """Expected results of exact single pixel, over all draws of positions."""
         return ExactPixel(self)
-
-    @cached_property
-    def starts(self) -> Starts:
-        """Attacks that need a starting point, such as boundary."""
-        return Starts(self)
 
     @cached_property
     def distances(self) -> Distances:
@@ -62,7 +301,16 @@ class Results(Recorded):
     @cached_property
     def trainings(self) -> Trainings:
         """Variation between trainings of one framework."""
-        return Trainings(self, self.exact_pixel)
+        return Trainings(self)
+
+    @property
+    def failed_starts(self) -> list[str]:
+        """The attacks that had no starting point on some images, where failure says nothing about robustness."""
+        return [
+            attack
+            for attack, record in self.attack_records.items()
+            if record.start and any((self.values(model, attack, record.start) < 1).any() for model in self.models)
+        ]
 
     # rates -----------------------------------------------------------------------------------------------------
 
@@ -262,10 +510,6 @@ class Results(Recorded):
         return decide(self)
 
     # the next comparison -----------------------------------------------------------------------------------------
-
-    def costs(self) -> pandas.DataFrame:
-        """Return what each task of the run cost, one row per model, attack and session."""
-        return costs(self)
 
     def plan(
         self,

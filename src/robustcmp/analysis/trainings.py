@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .distances import ExactPixel
-from .recorded import Recorded
-from .statistics import (
-    NO_EVIDENCE,
-    Interval,
-    paired_t,
-    t_interval,
-    two_way_interval,
-    welch_t,
-)
+from .statistics import NO_EVIDENCE, Interval, paired_t, t_interval, two_way_interval, welch_t
+from .twins import match_twins
+
+if TYPE_CHECKING:
+    from .results import Results
 
 
 class Trainings:
     """Success rates over trainings that differ in their seed."""
 
-    def __init__(self, recorded: Recorded, exact_pixel: ExactPixel):
-        self._recorded, self._exact_pixel = recorded, exact_pixel
+    def __init__(self, results: Results):
+        self._results = results
         self._differences: dict[tuple[str, str, str], Interval] = {}
 
     def rates(self, model: str, attack: str) -> NDArray[np.float64]:
         """Return the mean success rate of each training that ran, (training seeds,)."""
-        rates: NDArray[np.float64] = self._recorded.values(model, attack).mean(axis=(1, 2))
+        rates: NDArray[np.float64] = self._results.values(model, attack).mean(axis=(1, 2))
         return rates
 
     def std(self, model: str, attack: str) -> float:
@@ -56,18 +52,19 @@ class Trainings:
         return self._differences[key]
 
     def _difference_interval(self, attack: str, a: str, b: str) -> Interval:
-        models = self._recorded.models
-        fallen = self._exact_pixel.probabilities(attack)
-        fallen = fallen or {model: self._recorded.values(model, attack).mean(axis=1) for model in models}
-        of_a, of_b = fallen[a], fallen[b]
-        twin_places = self._recorded.match_twins(a, b, attack)
+        results = self._results
+        fallen = results.exact_pixel.probabilities(attack)
+        fallen = fallen or {model: results.values(model, attack).mean(axis=1) for model in (a, b)}
+        of_a = fallen[a]
+        of_b = fallen[b]
         if min(len(of_a), len(of_b)) < 2:
             return NO_EVIDENCE
-        if twin_places is not None:
-            of_b = of_b[twin_places]
-        test = welch_t if twin_places is None else paired_t
+        places = match_twins(results.twins, a, b, results.seeds(a, attack), results.seeds(b, attack))
+        if places is not None:
+            of_b = of_b[places]
+        test = welch_t if places is None else paired_t
         over_runs = test(of_a.mean(axis=1), of_b.mean(axis=1))
-        both = two_way_interval(of_a, of_b, paired=twin_places is not None)
+        both = two_way_interval(of_a, of_b, paired=places is not None)
         return Interval(min(both.low, over_runs.low), max(both.high, over_runs.high))
 
 

@@ -393,7 +393,7 @@ class Attack(MinimizationAttack):
                 f"{', '.join(perturbed.extras) or 'none'}"
             )
         classes = np.full(len(images), -1, np.int64)
-        classes[perturbed.fooled] = classifier.predict(perturbed.images[perturbed.fooled])
+        classes[perturbed.fooled] = classifier.confirm(perturbed.images[perturbed.fooled])
         success = perturbed.fooled & (classes != labels)
         adversarials = np.where(success[:, None, None, None], perturbed.images, images)
         l0, l2, linf = (np.where(success, distance, np.inf) for distance in distances(images, adversarials))

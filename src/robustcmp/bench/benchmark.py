@@ -62,8 +62,8 @@ class Benchmark:
     @property
     def tasks(self) -> list[str]:
         """What was asked for: ``"train"``, ``"forward"`` and ``"forward-backward"``."""
-        asked = {planned.asked.task for planned in self.manifest.plan}
-        return [task for task in TASKS if task in asked]
+        planned = {each.asked.task for each in self.manifest.plan}
+        return [task for task in TASKS if task in planned]
 
     @property
     def repetitions(self) -> int:
@@ -73,8 +73,8 @@ class Benchmark:
     @property
     def settings(self) -> list[Setting]:
         """What subjects are compared in: each task with each number of images and each batch size."""
-        asked = {planned.setting for planned in self.manifest.plan}
-        return sorted((Setting(*each) for each in asked), key=lambda each: (TASKS.index(each.task), *each[1:]))
+        planned = {each.setting for each in self.manifest.plan}
+        return sorted((Setting(*each) for each in planned), key=lambda each: (TASKS.index(each.task), *each[1:]))
 
     @property
     def has_one_training(self) -> bool:
@@ -90,17 +90,17 @@ class Benchmark:
             subject, _, task = name.rpartition(" ")
             counts[f"{subject}, {words.TASKS[task]}", f"not applicable: {reason}"] = self.repetitions
         for planned in self.manifest.plan:
-            asked = planned.asked
-            if planned.key not in self.store and f"{asked.subject} {asked.task}" not in not_applicable:
-                reason = self.manifest.failed.get(planned.key, "")
-                why = f"failed: {reason}" if reason else "not measured yet"
-                counts[words.describe_measurement(asked), why] += 1
+            request = planned.asked
+            if planned.key not in self.store and f"{request.subject} {request.task}" not in not_applicable:
+                failure = self.manifest.failed.get(planned.key, "")
+                reason = f"failed: {failure}" if failure else "not measured yet"
+                counts[words.describe_measurement(request), reason] += 1
         return counts
 
     @property
     def failed(self) -> dict[str, str]:
         """Why measurements failed, by what they are of."""
-        return {what: why.removeprefix("failed: ") for what, why in self.absent if why.startswith("failed: ")}
+        return {name: reason.removeprefix("failed: ") for name, reason in self.absent if reason.startswith("failed: ")}
 
     @cached_property
     def _rows(self) -> pandas.DataFrame:
@@ -242,7 +242,9 @@ class Benchmark:
             "measured": len(self.measurements),
             "planned": len(self.manifest.plan),
             "busy": int(self._rows.busy.sum()),
-            "absent": [{"what": what, "why": why, "processes": n} for (what, why), n in self.absent.items()],
+            "absent": [
+                {"what": name, "why": reason, "processes": count} for (name, reason), count in self.absent.items()
+            ],
             "training": _to_records(self.summary_of_training()),
             "prediction": _to_records(self.summary_of_prediction()),
             "tests": _to_records(self._tests),

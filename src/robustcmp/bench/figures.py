@@ -20,7 +20,6 @@ BUSY = 0.1  # processors that other programs use on average
 BURST = 0.25  # or over some seconds; without any, noise of the counters stays below 0.15
 BURST_SECONDS = 2.0
 BURSTS_SINCE = 2  # the semantics of measurements that are judged by bursts, too
-WHOLE = 1.0  # the share of a whole epoch
 
 
 class _Steadiness(NamedTuple):
@@ -78,7 +77,7 @@ def drop_warm_up(measurement: Measurement) -> NDArray[np.float64]:
 
 def summarise(measurement: Measurement) -> dict[str, Any]:
     """Return what a process measured as one row, see `Benchmark.to_dataframe`; what it does not have is NaN."""
-    asked = measurement.asked
+    request = measurement.asked
     resources = measurement.resources
     calls = np.array(measurement.calls, np.float64)
     steady = find_warm_up(calls)
@@ -87,12 +86,12 @@ def summarise(measurement: Measurement) -> dict[str, Any]:
     if measurement.semantics >= BURSTS_SINCE:
         is_busy = is_busy or _find_burst(others, resources.seconds) > BURST
     return {
-        "task": asked.task,
-        "subject": asked.subject,
-        "images": asked.images,
-        "batch_size": asked.batch_size,
-        "repetition": asked.repetition,
-        **_summarise_calls(calls[steady.warm_up :], asked.batch_size),
+        "task": request.task,
+        "subject": request.subject,
+        "images": request.images,
+        "batch_size": request.batch_size,
+        "repetition": request.repetition,
+        **_summarise_calls(calls[steady.warm_up :], request.batch_size),
         **_summarise_epochs(measurement.epochs),
         "ready_seconds": measurement.ready_seconds,
         "first_seconds": measurement.first_seconds,
@@ -134,7 +133,7 @@ def _summarise_epochs(epochs: Sequence[Epoch]) -> dict[str, float]:
         return figures
     if later := [epoch.seconds / epoch.share for epoch in epochs[1:] if epoch.share]:
         figures["epoch_seconds"] = float(np.median(later))
-    if epochs[0].share == WHOLE:
+    if epochs[0].share >= 1:
         figures["first_epoch_seconds"] = epochs[0].seconds
     figures["loss"] = math.nan if epochs[-1].loss is None else epochs[-1].loss
     figures["training_accuracy"] = epochs[-1].training_accuracy

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 
 import msgspec
@@ -142,7 +143,7 @@ class PredictionJob(msgspec.Struct, frozen=True):
         ready()
         began = time.perf_counter()
         classifier = classifier.compile(some[: self.batch_size])
-        call = _call(classifier, self.task)
+        call = classifier.forward if self.task == "forward" else partial(_differentiate, classifier)
         call(some[: self.batch_size])
         first = time.perf_counter() - began
         calls: list[float] = []
@@ -160,15 +161,8 @@ class PredictionJob(msgspec.Struct, frozen=True):
         )
 
 
-def _call(classifier: Classifier, task: Task) -> Callable[[NDArray[np.float32]], NDArray[np.float32]]:
-    """Return what is timed: it ends when its answer is in NumPy."""
-    if task == "forward":
-        return classifier.forward
-
-    def backward(images: NDArray[np.float32]) -> NDArray[np.float32]:
-        logits = classifier.forward(images)
-        v = np.zeros_like(logits)
-        v[:, 0] = 1
-        return classifier.vjp(images, v)
-
-    return backward
+def _differentiate(classifier: Classifier, images: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Predict, and return the gradient of one logit with respect to the images."""
+    v = np.zeros_like(classifier.forward(images))
+    v[:, 0] = 1
+    return classifier.vjp(images, v)

@@ -286,13 +286,13 @@ class _Question:
         series = []
         for name, origin in self.origins.items():
             content = _identify(origin)
-            asked: dict[Task, Sequence[int]] = {"forward": counts}
+            tasks: dict[Task, Sequence[int]] = {"forward": counts}
             if isinstance(origin, FromDeployment):
                 self.not_applicable[f"{name} forward-backward"] = "a deployed network has no gradient"
             else:
-                asked["forward-backward"] = [min(counts)]
-            for task in asked:
-                for size, count in product(sizes, asked[task]):
+                tasks["forward-backward"] = [min(counts)]
+            for task in tasks:
+                for size, count in product(sizes, tasks[task]):
                     job = PredictionJob(origin, self.dataset, task, count, size, self.device, self.data_dir)
                     series.append(_Series(Asked(task, name, size, count, 0), job, content))
         return series
@@ -345,10 +345,10 @@ class _Series:
 
     def repeat(self, repetition: int) -> tuple[Asked, Job]:
         """Return what a repetition asks for; of a training another one, so that accuracies are repeated, too."""
-        asked = msgspec.structs.replace(self.asked, repetition=repetition)
+        request = msgspec.structs.replace(self.asked, repetition=repetition)
         if isinstance(self.job, PredictionJob):
-            return asked, self.job
-        return asked, msgspec.structs.replace(self.job, seed=self.job.seed + repetition)
+            return request, self.job
+        return request, msgspec.structs.replace(self.job, seed=self.job.seed + repetition)
 
 
 def _name_frameworks(frameworks: Frameworks, otherwise: Sequence[str], device: Device) -> dict[str, str]:
@@ -388,9 +388,9 @@ def _plan(
     for repetition in range(repetitions):
         key = np.array([seed & 0xFFFF_FFFF_FFFF_FFFF, repetition], np.uint64)
         for index in np.random.Generator(np.random.Philox(key=key)).permutation(len(series)):
-            asked, job = series[index].repeat(repetition)
-            content = common | series[index].content | {"asked": msgspec.to_builtins(asked)}
-            plan.append((Planned(asked, json_digest(content)[:32]), job))
+            request, job = series[index].repeat(repetition)
+            content = common | series[index].content | {"asked": msgspec.to_builtins(request)}
+            plan.append((Planned(request, json_digest(content)[:32]), job))
     return plan
 
 

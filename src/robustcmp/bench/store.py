@@ -79,7 +79,7 @@ class BenchmarkStore:
         """Whether the directory is that of a benchmark, whole or not."""
         return (self.directory / "measurements").is_dir()
 
-    def broken(self) -> Iterator[tuple[Path, str]]:
+    def find_broken(self) -> Iterator[tuple[Path, str]]:
         """Yield each file that is not as it was written, or is missing without a failure, and why."""
         manifest = self.manifest()
         for planned in manifest.plan:

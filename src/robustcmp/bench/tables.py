@@ -43,7 +43,7 @@ def make_tables(benchmark: Benchmark) -> dict[str, Table]:
     if len(benchmark.tests()):
         tables["pairs"] = _tabulate_pairs(benchmark)
     if benchmark.absent:
-        rows = [[what, why, count] for (what, why), count in benchmark.absent.items()]
+        rows = [[name, reason, count] for (name, reason), count in benchmark.absent.items()]
         columns = [*names("what", "why"), Column("processes", str)]
         tables["absent"] = Table("Not measured, and why", columns, rows)
     return tables

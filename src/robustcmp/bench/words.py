@@ -68,9 +68,7 @@ def answer_in_one_sentence(benchmark: Benchmark) -> str:
     decided = [finding.is_different for finding in benchmark.findings if finding.is_different is not None]
     if not decided:
         return "Is one faster? Nothing could be compared."
-    if not any(decided):
-        return "Is one faster? No significant difference in any setting."
-    return f"Is one faster? Yes, in {sum(decided)} of {plural(len(decided), 'setting')}."
+    return f"Is one faster? A difference is shown in {sum(decided)} of {plural(len(decided), 'setting')}."
 
 
 def _answer(finding: Finding) -> str:
@@ -133,10 +131,10 @@ def list_notes(benchmark: Benchmark) -> list[str]:
 
 def _note_absent(benchmark: Benchmark) -> Iterator[str]:
     counts: dict[str, int] = {}
-    for (_, why), count in benchmark.absent.items():
-        counts[why] = counts.get(why, 0) + count
-    for why, count in counts.items():
-        yield f"{plural(count, 'measurement')} {why}. Rerun the same command to make those that failed or are missing."
+    for (_, reason), count in benchmark.absent.items():
+        counts[reason] = counts.get(reason, 0) + count
+    for reason, count in counts.items():
+        yield f"{plural(count, 'measurement')} {reason}. Rerun the same command to make what failed or is missing."
 
 
 def _note_devices(benchmark: Benchmark) -> Iterator[str]:

@@ -9,7 +9,6 @@ from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import ControlError, GroupError, ModelError, UsageError
@@ -336,10 +335,8 @@ def _list_missing(options: Namespace, evaluation: Evaluation) -> list[Callable[.
         measures.append(evaluation.run_checks)
     if "transfer" in options.also and results.transferred is None:
         measures.append(evaluation.run_transfer)
-    measured = results.conditioned.attacks if results.conditioned else []
-    missing = [attack for attack in results.attacks if attack not in measured]
-    if "conditioning" in options.also and missing:
-        measures.append(partial(evaluation.run_conditioning, missing))
+    if "conditioning" in options.also and results.conditioned is None:
+        measures.append(evaluation.run_conditioning)
     return measures
 
 
@@ -354,14 +351,13 @@ def _print(options: Namespace, evaluation: Evaluation, tell: Say) -> None:
 
     remove_left_over(evaluation.results.run.directory, "report")  # by a command that was killed while it wrote its page
     page = evaluation.results.run.directory / "report.html"
+    evaluation.to_html(page)  # first: whoever reads the screen may stop
     if options.json:
         print(json.dumps(evaluation.to_json()), flush=True)
-        evaluation.to_html(page)
         return
     width, color = screen_width(), use_color(sys.stdout)
     write = to_text if options.full else summary
     print(write(evaluation.results, width, color), flush=True)
-    evaluation.to_html(page)
     show(f"\nReport: {page}" + ("" if options.full else "   All tables: --full"))
 
 

@@ -41,7 +41,7 @@ def _verify(given: Sequence[str]) -> None:
     benchmark = BenchmarkStore(directory)
     rows: list[dict[str, Any]]
     if benchmark.is_there:
-        rows = [{"file": str(file), "state": "broken", "reason": reason} for file, reason in benchmark.broken()]
+        rows = [{"file": str(file), "state": "broken", "reason": reason} for file, reason in benchmark.find_broken()]
     else:
         rows = [finding._asdict() | {"file": str(finding.file)} for finding in verify(Run(directory))]
     if rows or options.json:

@@ -142,9 +142,10 @@ class Layout:
     def ask(self, network: Callable[[NDArray[Any]], Any], images: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the rows (N, K) of what a network answers, asked as many at once as it takes."""
         x = self.to_input(images)
-        if self.batch is None:
-            return np.asarray(network(x), np.float32)
         some = x if len(x) else np.zeros((1, *x.shape[1:]), x.dtype)  # one image, for the number of classes
+        if self.batch is None:
+            answer = np.asarray(network(some), np.float32)
+            return answer if len(x) else answer[:0]
         parts = (some[start : start + self.batch] for start in range(0, len(some), self.batch))
         answers = [np.asarray(network(pad(part, self.batch)), np.float32)[: len(part)] for part in parts]
         return np.concatenate(answers)[: len(x)]
@@ -169,29 +170,20 @@ def read_layout(
     DeploymentError
         It takes no batch of images of one size, or nothing tells where the channels are.
     """
-    if len(dimensions) != 4:
-        raise DeploymentError(
-            f"{network} takes an input of {len(dimensions)} dimensions, expected 4: a batch of images. Export it with "
-            "an input (N, C, H, W) or (N, H, W, C)"
-        )
     sizes = [size for size in dimensions[1:] if size]
-    if len(sizes) != 3:
+    if len(dimensions) != 4 or len(sizes) != 3 or math.prod(sizes) > limits.LAYER_VALUES:
         shown = ", ".join("?" if size is None else str(size) for size in dimensions)
         raise DeploymentError(
-            f"{network} takes images of no fixed size ({shown}). Export it with a fixed height, width and number of "
-            "channels; only the batch may vary"
+            f"{network} takes an array of the shape ({shown}); expected a batch of images of one size, (N, C, H, W) or "
+            f"(N, H, W, C), with at most {limits.LAYER_VALUES:,} values each. Export it so; only the batch may vary"
         )
-    if math.prod(sizes) > limits.LAYER_VALUES:
+    axis = channels_axis(sizes)
+    if layout is None and axis is None:
         raise DeploymentError(
-            f"{network} takes images of {sizes}, expected at most {limits.LAYER_VALUES:,} values an image"
+            f"{network} takes images {tuple(sizes)}, and nothing says where the channels are. Export it with 1 to 4 "
+            "channels, first or last"
         )
     if layout is None:
-        axis = channels_axis(sizes)
-        if axis is None:
-            raise DeploymentError(
-                f"{network} takes images {tuple(sizes)}, and nothing says where the channels are. Export it with 1 "
-                "to 4 channels, first or last"
-            )
         layout = "channels_first" if axis == "first" else "channels_last"
     if layout == "channels_first":
         return (sizes[1], sizes[2], sizes[0]), layout

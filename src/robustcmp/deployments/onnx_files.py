@@ -152,24 +152,8 @@ def read_whole(path: Path) -> bytes:
         return content
     with _onnx_errors(path):
         model = onnx_package().load_model_from_string(content)
-        outside = _external_arrays(model, path)
-        values = {file: read_network(file, MOST_BYTES) for file in {file for _, file in outside}}
-        size = len(content)
-        for array, file in outside:
-            about = {entry.key: entry.value for entry in array.external_data}
-            start = int(about.get("offset", 0))
-            length = int(about.get("length", len(values[file]) - start))
-            if min(start, length) < 0 or start + length > len(values[file]):
-                raise DeploymentError(
-                    f"{file} has {len(values[file]):,} bytes, but {path} has {length:,} of {array.name!r} at {start:,} "
-                    "there. Export both again, or copy both again."
-                )
-            size += length
-            if size > MOST_BYTES:
-                raise DeploymentError(
-                    f"{path} has {size:,} bytes or more with its values; expected at most {MOST_BYTES:,}"
-                )
-            array.raw_data = values[file][start : start + length]
+        for array, _ in _external_arrays(model, path):
+            onnx_package().external_data_helper.load_external_data_for_tensor(array, str(path.parent))
             array.ClearField("external_data")
             array.ClearField("data_location")
         one_file: bytes = model.SerializeToString()
@@ -218,29 +202,9 @@ def _external_arrays(model: Any, path: Path) -> list[tuple[Any, Path]]:
     return pairs
 
 
-def with_channels(model: Any, content: bytes) -> bytes:
-    """Return the bytes of a network that says how many channels its images have, where the first convolution tells it.
-
-    Convolutions of ONNX take their channels first. A file whose sizes are all open does not say so otherwise.
-    """
-    weights = {array.name: array.dims for array in model.graph.initializer}
-    images = [value for value in model.graph.input if value.name not in weights]
-    sizes = images[0].type.tensor_type.shape.dim if len(images) == 1 else []
-    if len(sizes) != 4 or any(size.dim_value for size in sizes[1:]):
-        return content
-    first = next((node for node in model.graph.node if images[0].name in node.input), None)
-    if first is None or first.op_type != "Conv" or len(weights.get(first.input[1], ())) != 4:
-        return content
-    groups = next((attribute.i for attribute in first.attribute if attribute.name == "group"), 1)
-    sizes[1].dim_value = weights[first.input[1]][1] * groups
-    changed: bytes = model.SerializeToString()
-    return changed
-
-
 def read_levels(model: Any) -> tuple[float, float] | None:
     """Return the smallest and the largest value that a quantised input can store, None where the input is of floats."""
     arrays = {array.name: array for array in model.graph.initializer}
-    arrays |= {node.output[0]: node.attribute[0].t for node in model.graph.node if node.op_type == "Constant"}
     images = {value.name for value in model.graph.input} - arrays.keys()
     for node in model.graph.node:
         if node.op_type == "QuantizeLinear" and node.input[0] in images and len(arrays.keys() & {*node.input[1:]}) == 2:

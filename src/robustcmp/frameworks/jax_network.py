@@ -72,18 +72,33 @@ class Shared:
         From tensors to a tensor, by way of the network.
     network : JaxNetwork
         What it asks. Its parameters are taken now: a snapshot.
+    apply : callable, optional
+        What computes the network's answers in the program, if in another order.
+    options : dict, optional
+        Of XLA's compiler.
+
+    Attributes
+    ----------
+    exact : callable
+        The same function by the network's own computation.
     """
 
-    def __init__(self, function: Callable[..., jax.Array], network: JaxNetwork):
+    def __init__(
+        self, function: Callable[..., jax.Array], network: JaxNetwork, apply: Apply | None = None, options: Any = None
+    ):
+        self.exact = self if apply is None else Shared(function, network)
+        self._options = options
         self._parameters = network.parameters
         self._programs: dict[tuple[tuple[int, ...], ...], Program] = {}
 
         def with_parameters(parameters: Any, *tensors: jax.Array) -> jax.Array:
-            kept, network.parameters = network.parameters, parameters
+            before = network.parameters, network.apply
+            network.parameters = parameters
+            network.apply = apply or network.apply
             try:
                 return function(*tensors)
             finally:
-                network.parameters = kept
+                network.parameters, network.apply = before
 
         self._lower = jax.jit(with_parameters).lower
 
@@ -99,7 +114,7 @@ class Shared:
             devices = frozenset(device for tensor in tensors for device in tensor.devices())
             key = lowered.as_text(), devices
             if key not in _programs:
-                _programs[key] = lowered.compile()
+                _programs[key] = lowered.compile(compiler_options=self._options)
                 if len(_programs) > MOST_PROGRAMS:
                     del _programs[next(iter(_programs))]
             return _programs[key]

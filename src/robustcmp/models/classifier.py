@@ -168,6 +168,11 @@ class Classifier:
         """Return the classes (N,) of images (N, H, W, C)."""
         return self.classes(self.forward, images)
 
+    def confirm(self, images: NDArray[np.float32]) -> NDArray[np.int64]:
+        """Return the classes (N,) as `predict`, by the model's own computation where a snapshot has another order."""
+        exact = getattr(self.function, "exact", self.function)
+        return self.classes(lambda batch: self.ask(exact, self._to_layout(batch)), images)
+
     def vjp(self, images: NDArray[np.float32], v: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
         """Return the gradient (N, H, W, C) of Σ v·logits with respect to the images; v (N, K) is held constant.
 

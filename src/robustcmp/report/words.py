@@ -385,12 +385,6 @@ def behaviour_notes(models: Sequence[Mapping[str, Any]]) -> list[str]:
         sentences += [model["cause"] for model in trained if model.get("cause")]
         if any(model.get("depends_on_batch") for model in trained):
             sentences.append(f"{name}: answers depend on the other images of a batch, so each image was asked alone.")
-        if error := max(model.get("slope_error") or 0.0 for model in trained):
-            sentences.append(
-                f"The gradient of {name} is not that of its logits: slopes by it are {percent(error, 0)} off, and "
-                "attacks that follow it may fool too few images. Look for detached tensors, and for a vjp or a "
-                "backward pass of your own; one that stands in for the gradient on purpose may differ."
-            )
         sentences += _noise_notes(name, [model["identity"] for model in trained if "identity" in model])
     return sentences
 
@@ -443,7 +437,7 @@ def _missing_attacks(results: Results) -> list[str]:
     left_out = [attack for attack in results.attacks if attack not in [*results.common_attacks, *beside]]
     if left_out:
         sentences.append(f"Excluded from R because not every model ran it: {', '.join(left_out)}.")
-    for attack in results.starts.failed:
+    for attack in results.failed_starts:
         sentences.append(
             f"{attack}: some images have no starting point, so the attack could not begin. These failures are no sign "
             f"of robustness; R is also given without {attack}."

@@ -37,7 +37,7 @@ from ...provenance import own_version
 from ..base import Conversion, Runtime
 from ..layouts import Layout
 from ..sessions import LayoutSession, Session
-from . import browser, npm, tfjs_keras
+from . import browser, npm
 from .browser import Page
 
 VERSION = "4.22.0"
@@ -77,10 +77,7 @@ WEIGHTS = "weights.bin"
 DESCRIPTION_BYTES = 2**24  # of a model.json; MobileNet's has 2**18
 WEIGHT_BYTES = 2**31  # of all weights; a page's memory has twice as many
 STORED = {"float32": 4, "int32": 4, "bool": 1, "uint8": 1, "uint16": 2, "float16": 2}  # bytes a value
-KEYS = {f"{kind}": kind for kind in ("gamma", "beta", "kernel", "bias")} | {
-    "mean": "moving_mean",
-    "variance": "moving_variance",
-}
+KEYS = {"mean": "moving_mean", "variance": "moving_variance"}  # where Keras has other names
 OTHERWISE = "Convert it with tensorflowjs_converter to a layers model, and open its model.json."
 
 
@@ -171,22 +168,19 @@ def translate(model: Model) -> tuple[dict[str, Any], dict[str, NDArray[np.float3
     Raises
     ------
     DeploymentError
-        The network is none of robustcmp's layers, and no Keras model that TensorFlow.js could compute.
+        The network is none of robustcmp's layers.
     """
     values = model.weights
-    if model.architecture is not None and values is not None:
-        return _topology(model.architecture), {_keras_name(name): array for name, array in values.items()}
-    if model.framework == "tensorflow":
-        return tfjs_keras.topology(model.native), tfjs_keras.weights(model.native)
-    raise DeploymentError(
-        "tfjs converts Keras models, and networks whose layers robustcmp knows, such as those of the zoo; it does not "
-        f"know those of {type(model.native).__name__}. {OTHERWISE}"
-    )
-
-
-def _keras_name(name: str) -> str:
-    layer, _, kind = name.partition("/")
-    return f"{layer}/{KEYS[kind]}"
+    if model.architecture is None or values is None:
+        raise DeploymentError(
+            "tfjs converts networks whose layers robustcmp knows, such as those of the zoo; it does not know those of "
+            f"{type(model.native).__name__}. {OTHERWISE}"
+        )
+    arrays = {}
+    for name, array in values.items():
+        layer, _, kind = name.partition("/")
+        arrays[f"{layer}/{KEYS.get(kind, kind)}"] = array
+    return _topology(model.architecture), arrays
 
 
 def _topology(architecture: Architecture) -> dict[str, Any]:
