@@ -186,8 +186,6 @@ def test_equivalence_is_an_interval_within_the_margin() -> None:
     assert same.p == pytest.approx(0.95**59)
     assert equivalent_models(np.zeros(59), same.high * 1.001).p < 0.05
     assert equivalent_frameworks(np.ones(3), np.ones(3), 0.5).p == 1
-    with pytest.raises(UsageError, match="margin should be above 0"):
-        equivalent_models(np.zeros(3), 0)
 
 
 @pytest.mark.parametrize(
@@ -243,15 +241,9 @@ def test_label_permutation_of_two_models_is_sign_flips() -> None:
 
 
 def test_distances_rank_failures_last() -> None:
-    a, b, c = np.array([1.0, 2, 3, np.inf]), np.array([2.0, 3, np.inf, np.inf]), np.array([3.0, 4, 5, 1])
+    a = np.array([1.0, 2, 3, np.inf])
+    b = np.array([2.0, 3, np.inf, np.inf])
     assert sign_test(b, a) == (3, 0.25)  # three farther, none nearer, one tie of failures
-    ranks = np.array([scipy.stats.rankdata(its) for its in np.array([a, b, c]).T])
-    ties = sum(
-        (np.unique(its, return_counts=True)[1] ** 3 - np.unique(its, return_counts=True)[1]).sum() for its in ranks
-    )
-    chi = 12 / (4 * 3 * 4) * (ranks.sum(axis=0) ** 2).sum() - 3 * 4 * 4
-    expected = chi / (1 - ties / (4 * (27 - 3)))
-    assert friedman(np.array([a, b, c])).statistic == pytest.approx(expected)
     assert friedman(np.array([a, b])) == sign_test(a, b)
 
 

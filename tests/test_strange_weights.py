@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from robustcmp.errors import UsageError, WeightsError
-from robustcmp.frameworks import installed
+from robustcmp.frameworks import list_installed
 from robustcmp.sources.from_files import load_network
 from robustcmp.sources.named_files import file_origins
 
@@ -149,8 +149,8 @@ def bomb(path: Path, entry: str, size: int = 2**30) -> None:
 )
 @pytest.mark.slow
 def test_an_archive_that_unpacks_to_gigabytes(name: str, entry: str, tmp_path: Path) -> None:
-    framework = {"a.pt": "torch", "a.keras": "tensorflow"}.get(name, installed()[0])
-    if framework not in installed():
+    framework = {"a.pt": "torch", "a.keras": "tensorflow"}.get(name, list_installed()[0])
+    if framework not in list_installed():
         pytest.skip(f"{framework} is not installed")
     bomb(tmp_path / name, entry)
     with pytest.raises(WeightsError, match=r"says that it holds 1,073,741,824; expected at most 268,435,456"):
@@ -180,8 +180,8 @@ def test_what_is_no_file_is_not_opened(name: str, kind: str, tmp_path: Path) -> 
     else:
         path.touch()
     message = "is empty" if kind == "empty" else "expected a file, received "
-    framework = "torch" if name == "a.pt" else installed()[0]
-    if framework not in installed():
+    framework = "torch" if name == "a.pt" else list_installed()[0]
+    if framework not in list_installed():
         pytest.skip(f"{framework} is not installed")
     with pytest.raises((UsageError, WeightsError), match=message):
         load_network(str(path), framework, "lenet1")
@@ -199,9 +199,23 @@ def test_arrays_of_another_kind(dtype: str, message: str, tmp_path: Path) -> Non
     content = arrays()
     np.savez(tmp_path / "a.npz", **content | {"conv1/kernel": content["conv1/kernel"].astype(dtype)})
     with pytest.raises(WeightsError, match=message):
-        load_network(str(tmp_path / "a.npz"), installed()[0], "lenet1")
+        load_network(str(tmp_path / "a.npz"), list_installed()[0], "lenet1")
 
 
+<<<<<<< HEAD
+=======
+def test_arrays_with_nan(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", **arrays() | {"conv1/bias": np.full(4, np.nan, np.float32)})
+    with pytest.raises(WeightsError, match="conv1/bias has NaN or infinite values"):
+        load_network(str(tmp_path / "a.npz"), list_installed()[0], "lenet1")
+
+
+def test_arrays_of_half_precision_are_converted(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", **arrays("float16"))
+    load_network(str(tmp_path / "a.npz"), list_installed()[0], "lenet1")
+
+
+>>>>>>> main
 def external(file: h5py.File, secret: Path) -> None:
     file.create_dataset("layers/vars/0", (4,), "uint8", external=[(str(secret), 0, 4)])
 
@@ -243,7 +257,7 @@ HDF5 = {
 @pytest.mark.parametrize("make", HDF5, ids=lambda make: make.__name__)
 @pytest.mark.parametrize("name", ["a.weights.h5", "a.hdf5", "a.keras"])
 def test_hdf5_shows_nothing_but_itself(make: Any, name: str, tmp_path: Path) -> None:
-    if "tensorflow" not in installed():
+    if "tensorflow" not in list_installed():
         pytest.skip("tensorflow is not installed")
     secret = tmp_path / "secret"
     secret.write_bytes(b"1234")
@@ -259,7 +273,7 @@ def test_hdf5_shows_nothing_but_itself(make: Any, name: str, tmp_path: Path) -> 
 
 
 def test_a_model_of_keras_with_huge_layers_is_not_built(tmp_path: Path) -> None:
-    if "tensorflow" not in installed():
+    if "tensorflow" not in list_installed():
         pytest.skip("tensorflow is not installed")
     import keras
 

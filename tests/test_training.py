@@ -172,7 +172,7 @@ def one() -> TrainableFramework:
     """Any one framework, for what is no framework's business."""
     from robustcmp import frameworks
 
-    return frameworks.get_framework(frameworks.installed()[0])
+    return frameworks.get_framework(frameworks.list_installed()[0])
 
 
 # The same in every framework

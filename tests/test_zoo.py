@@ -17,7 +17,7 @@ from robustcmp.cli.command import describe
 from robustcmp.cli.train import _parser
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import MissingDataError, UsageError, WeightsError
-from robustcmp.frameworks import TrainableFramework, installed
+from robustcmp.frameworks import TrainableFramework, list_installed
 from robustcmp.hosts import environments
 from robustcmp.models.model import Classifier, Model
 from robustcmp.networks.architecture import get_architecture
@@ -257,13 +257,13 @@ def test_missing_weights_come_with_the_command_that_trains_them(name: FromZoo) -
 )
 @pytest.mark.parametrize("function", [load_model, fit])
 def test_names_that_nothing_has(function: Callable[..., Model], change: dict[str, Any], message: str) -> None:
-    options = {"model": "lenet5", "framework": installed()[0], "dataset": "digits"} | change
+    options = {"model": "lenet5", "framework": list_installed()[0], "dataset": "digits"} | change
     with pytest.raises(UsageError, match=message):
         function(options.pop("model"), **options)
 
 
 def test_a_framework_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frameworks, "installed", list)
+    monkeypatch.setattr(frameworks, "list_installed", list)
     for function in (load_model, fit):
         with pytest.raises(UsageError, match=r"pip install 'robustcmp\[jax\]'"):
             function("lenet5", framework="jax", dataset="digits")
@@ -357,7 +357,7 @@ def test_an_interrupted_fit_goes_on(name: FromZoo, tmp_path: Path) -> None:
 @pytest.mark.parametrize("epochs", [0, -1])
 def test_epochs_below_one(epochs: int, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=f"epochs should be 1 or more, received {epochs}"):
-        quick(FromZoo("lenet1", "digits", installed()[0]), tmp_path, epochs=epochs)
+        quick(FromZoo("lenet1", "digits", list_installed()[0]), tmp_path, epochs=epochs)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -367,7 +367,7 @@ def test_an_out_that_cannot_be_written_is_an_error_before_any_work(
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setattr(training, "train", never)
     with pytest.raises(UsageError, match="cannot be written"):
-        quick(FromZoo("lenet1", "digits", installed()[0]), tmp_path / "file" / "out")
+        quick(FromZoo("lenet1", "digits", list_installed()[0]), tmp_path / "file" / "out")
 
 
 # Models and data of a comparison
@@ -375,18 +375,18 @@ def test_an_out_that_cannot_be_written_is_an_error_before_any_work(
 
 def test_one_design_in_every_framework_that_has_it(own_cache: Path) -> None:
     origins = zoo_origins("lenet1", dataset="digits")
-    assert list(origins) == installed()
-    assert [describe_sources(each) for each in origins.values()] == ["from the zoo that ships"] * len(installed())
+    assert list(origins) == list_installed()
+    assert [describe_sources(each) for each in origins.values()] == ["from the zoo that ships"] * len(list_installed())
     assert [[origin.load("cpu").framework for origin in each] for each in origins.values()] == [
-        [n] for n in installed()
+        [n] for n in list_installed()
     ]
 
-    first = installed()[0]
+    first = list_installed()[0]
     shipped = find_weights(FromZoo("lenet1", "digits", first))
     assert shipped is not None
     keep(shipped, FromZoo("lenet1", "digits", first, seed=44), own_cache)
     with pytest.raises(
-        WeightsError, match=rf"{'; '.join(f'{other}: 44' for other in installed()[1:])}.*robustcmp\.fit"
+        WeightsError, match=rf"{'; '.join(f'{other}: 44' for other in list_installed()[1:])}.*robustcmp\.fit"
     ):
         zoo_origins("lenet1", dataset="digits", seeds=(0, 44))
     origins = zoo_origins("lenet1", dataset="digits", frameworks=[first], seeds=(0, 44))

@@ -21,8 +21,8 @@ from ..frameworks import (
     check_framework,
     check_name,
     get_framework,
-    installed,
-    named,
+    list_installed,
+    require_name,
     versions,
 )
 from ..models.model import Model, wrap
@@ -208,7 +208,11 @@ def common_seeds(
     >>> common_seeds("lenet5", "mnist", ["torch", "jax"])
     [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
     """
+<<<<<<< HEAD
     each = [set(list_seeds(model, dataset, framework, recipe)) for framework in frameworks or installed()]
+=======
+    each = [set(trained_seeds(model, dataset, framework, recipe)) for framework in frameworks or list_installed()]
+>>>>>>> main
     if frameworks is None:
         each = [seeds for seeds in each if seeds]
     return sorted(set.intersection(*each)) if each and set.intersection(*each) else [0]
@@ -218,7 +222,7 @@ def frameworks_with(model: str, dataset: str, recipe: str = "default", seeds: Se
     """Return the installed frameworks for which there are weights of a model with any of the training seeds."""
     return [
         framework
-        for framework in installed()
+        for framework in list_installed()
         if any(find_weights(FromZoo(model, dataset, framework, recipe, seed)) for seed in seeds)
     ]
 
@@ -311,7 +315,7 @@ def load_model(
     <robustcmp.Model lenet5 digits 0 torch, bounds (0, 1)>
     """
     dataset = dataset or default_dataset(model, recipe)
-    return FromZoo(model, dataset, named(framework), recipe, seed).load(device, directory)
+    return FromZoo(model, dataset, require_name(framework), recipe, seed).load(device, directory)
 
 
 def same_weights(model: Model, frameworks: Sequence[str] | None = None, *, device: Device = "auto") -> dict[str, Model]:
@@ -357,7 +361,7 @@ def same_weights(model: Model, frameworks: Sequence[str] | None = None, *, devic
     info = {key: value for key, value in model.info.items() if key != "differences"}
     info |= {"same_weights": model.framework}
     models = {}
-    for framework in frameworks or installed():
+    for framework in frameworks or list_installed():
         adapter = get_framework(framework)
         native = adapter.build(architecture, 0, device)
         adapter.set_weights(native, architecture, weights)
@@ -385,7 +389,7 @@ def check_names(
         check_framework(framework)
     if weights_of is not None:
         check_framework(weights_of)
-    into = frameworks or installed()
+    into = frameworks or list_installed()
     if weights_of is not None and len(into) < 2:
         raise UsageError(f"the same-weights control needs at least two frameworks, received {', '.join(into)}")
     load_recipe(model, dataset, recipe)
@@ -428,7 +432,7 @@ def zoo_origins(
     check_names(model, dataset, frameworks, seeds, recipe, weights_of)
     if frameworks is None and weights_of is None:
         frameworks = frameworks_with(model, dataset, recipe, seeds)
-    frameworks = frameworks or installed()
+    frameworks = frameworks or list_installed()
     if not frameworks:
         raise UsageError(NONE_INSTALLED)
     origins = {

@@ -23,7 +23,7 @@ from .. import limits
 from ..data.dataset import Dataset, hold_out
 from ..errors import UsageError, WeightsError, check_count, enough_memory
 from ..files import as_path, make_directory, remove_left_over
-from ..frameworks import Device, TrainableFramework, get_framework, named
+from ..frameworks import Device, TrainableFramework, get_framework, require_name
 from ..models.model import Model, predict, wrap
 from ..networks.architecture import ARCHITECTURES, Architecture, BatchNorm, get_architecture
 from ..networks.weights import Weights, WeightsFile, read_weights, write_weights
@@ -333,7 +333,7 @@ def fit(
         The dataset is not available.
     """
     dataset = dataset or default_dataset(model, recipe)
-    name = FromZoo(model, dataset, named(framework), recipe, seed)
+    name = FromZoo(model, dataset, require_name(framework), recipe, seed)
     name.check()
     settings = load_recipe(model, dataset, recipe)
     if epochs is not None:
