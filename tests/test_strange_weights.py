@@ -202,20 +202,6 @@ def test_arrays_of_another_kind(dtype: str, message: str, tmp_path: Path) -> Non
         load_network(str(tmp_path / "a.npz"), list_installed()[0], "lenet1")
 
 
-<<<<<<< HEAD
-=======
-def test_arrays_with_nan(tmp_path: Path) -> None:
-    np.savez(tmp_path / "a.npz", **arrays() | {"conv1/bias": np.full(4, np.nan, np.float32)})
-    with pytest.raises(WeightsError, match="conv1/bias has NaN or infinite values"):
-        load_network(str(tmp_path / "a.npz"), list_installed()[0], "lenet1")
-
-
-def test_arrays_of_half_precision_are_converted(tmp_path: Path) -> None:
-    np.savez(tmp_path / "a.npz", **arrays("float16"))
-    load_network(str(tmp_path / "a.npz"), list_installed()[0], "lenet1")
-
-
->>>>>>> main
 def external(file: h5py.File, secret: Path) -> None:
     file.create_dataset("layers/vars/0", (4,), "uint8", external=[(str(secret), 0, 4)])
 

@@ -208,11 +208,7 @@ def common_seeds(
     >>> common_seeds("lenet5", "mnist", ["torch", "jax"])
     [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
     """
-<<<<<<< HEAD
-    each = [set(list_seeds(model, dataset, framework, recipe)) for framework in frameworks or installed()]
-=======
-    each = [set(trained_seeds(model, dataset, framework, recipe)) for framework in frameworks or list_installed()]
->>>>>>> main
+    each = [set(list_seeds(model, dataset, framework, recipe)) for framework in frameworks or list_installed()]
     if frameworks is None:
         each = [seeds for seeds in each if seeds]
     return sorted(set.intersection(*each)) if each and set.intersection(*each) else [0]
