@@ -18,7 +18,7 @@ import robustcmp as rc
 from robustcmp.cli.command import main
 from robustcmp.errors import UsageError
 from robustcmp.report import page as page_module
-from robustcmp.report.page import MOST_IMAGES, NO_GALLERY, NO_PERTURBATIONS, SECTIONS, png, to_html
+from robustcmp.report.page import MOST_IMAGES, NO_GALLERY, SECTIONS, png, to_html
 from robustcmp.report.plots.gallery import choose_outcomes
 from robustcmp.report.tables import rates, tables
 from robustcmp.report.words import NO_PICTURES, answer, notes, state
@@ -121,7 +121,6 @@ def test_the_gallery_shows_the_same_images_in_every_model(ev: rc.Evaluation, htm
             assert [shown.model for shown in row] == ev.results.models
             for shown in row:
                 assert png(shown.adversarial) in images
-                assert shown.clean is not None
                 assert png(shown.clean) in images
                 if shown.fooled:
                     outcome = ev.dataset.isel(image=shown.position).sel(
@@ -129,7 +128,7 @@ def test_the_gallery_shows_the_same_images_in_every_model(ev: rc.Evaluation, htm
                     )
                     assert shown.taken_for == int(outcome.adversarial_class)
                     assert shown.taken_for != shown.label == int(outcome.label)
-                    assert png(shown.perturbation) in images  # type: ignore[arg-type]
+                    assert png(shown.perturbation) in images
 
 
 def test_large_images_are_made_small() -> None:
@@ -148,15 +147,6 @@ def test_a_run_without_images_has_no_gallery(plain: None) -> None:
     assert "<img" not in html
     assert NO_GALLERY in html
     assert '<section id="variance"' not in html  # of one training each nothing is known
-
-
-def test_adversarial_images_without_their_clean_ones_are_shown(small_run: Path, tmp_path: Path, plain: None) -> None:
-    shutil.copytree(small_run, tmp_path / "run")
-    (tmp_path / "run" / "clean.h5").unlink()
-    html = to_html(rc.open_run(tmp_path / "run").results)
-    assert NO_PERTURBATIONS in html
-    assert "before the attack" not in html
-    assert html.count("<img") > 10
 
 
 def test_without_matplotlib_the_page_has_its_tables(

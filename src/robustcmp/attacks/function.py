@@ -153,7 +153,7 @@ class FunctionAttack(Attack):
 
     def not_applicable(self, classifier: Classifier) -> str:
         """Return why the attack cannot run on a model, or "" if it can."""
-        if self.takes == "torch" and "torch" not in frameworks.installed():
+        if self.takes == "torch" and "torch" not in frameworks.list_installed():
             return "the attack is one of torch tensors, and torch is not installed."
         return super().not_applicable(classifier)
 

@@ -23,7 +23,7 @@ from ..data import load_dataset
 from ..deployments import conversion
 from ..errors import ControlError, GroupError, UsageError, check_count, check_seed, check_size
 from ..files import file_digest, json_digest
-from ..frameworks import NAMES, Device, check_device, check_framework, hosted, installed, versions
+from ..frameworks import NAMES, Device, check_device, check_framework, hosted, list_installed, versions
 from ..networks.architecture import get_architecture
 from ..provenance import made_with, processor
 from ..runs.related import measure_agreement
@@ -237,7 +237,7 @@ class _Question:
 
     def list_trainings(self, frameworks: Frameworks, sizes: Sequence[int], epochs: float) -> list[_Series]:
         """Return what is trained."""
-        names = _name_frameworks(frameworks, installed(), self.device)
+        names = _name_frameworks(frameworks, list_installed(), self.device)
         data = load_for(self.model, self.dataset, "train", self.data_dir, self.recipe)
         self.data = data.digest
         series = []
@@ -262,7 +262,7 @@ class _Question:
     def find_origins(self, frameworks: Frameworks, deployments: Sequence[str], models: Mapping[str, AnyOrigin]) -> None:
         """Find what predicts, all with the weights of one training but for models from elsewhere."""
         with_weights = frameworks_with(self.model, self.dataset, self.recipe, [self.training_seed])
-        names = _name_frameworks(frameworks, [] if models and frameworks is None else installed(), self.device)
+        names = _name_frameworks(frameworks, [] if models and frameworks is None else list_installed(), self.device)
         if names:
             candidates = [framework for framework in names.values() if framework in with_weights]
             self.weights_of = [*candidates, *with_weights, *names.values()][0]

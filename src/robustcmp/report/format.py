@@ -118,10 +118,10 @@ def seconds(value: float) -> str:
     """
     if value == 0:
         return "0 s"
-    return duration(value) if LONG <= value < math.inf else f"{in_unit(value, value)}{unit_of(value)}"
+    return duration(value) if LONG <= value < math.inf else f"{in_unit(value, value)}{_unit_of(value)}"
 
 
-def unit_of(value: float) -> str:
+def _unit_of(value: float) -> str:
     """Write the unit of a time, after a space; nothing where it is not known."""
     return f" {_unit(value)[1]}" if math.isfinite(value) else ""
 
@@ -191,8 +191,3 @@ def interval(write: Write) -> Callable[[Sequence[float]], str]:
 def shares(values: Sequence[float]) -> str:
     """Write several shares in percent."""
     return " / ".join(f"{100 * value:.0f}" for value in values) + " %"
-
-
-def count_of(value: tuple[int, int]) -> str:
-    """Write a count among so many."""
-    return "{} of {}".format(*value)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-import math
 import re
 import warnings
 from collections.abc import Callable, Sequence
@@ -20,8 +19,8 @@ from ..errors import UsageError, printable
 from ..records.attack import NORMS
 from . import plots, tables, words
 from .exports import to_bibtex
-from .format import distance, number, percent_2
-from .layout import Column, Table, names
+from .format import distance
+from .layout import Table, names
 from .plots.gallery import Outcome, attacks_with_images, choose_outcomes
 from .plots.style import COLORS, as_picture
 
@@ -250,8 +249,7 @@ LEADS = {
     "notes": "What the figures depend on, and what the words mean.",
 }
 NO_GALLERY = "The adversarial images were not stored with this run, so there is no gallery."
-NO_PERTURBATIONS = "This run has no clean images, so the perturbations are not shown."
-IN_THE_TABLE = "The figures stand in the tables of this page and in `robustcmp report --format json`."
+IN_THE_TABLE = "The figures stand in the tables of this page and in `robustcmp report --format csv`."
 
 
 def _answer(results: Results, pictures: Pictures | None) -> list[Block]:
@@ -291,23 +289,7 @@ def _fold(results: Results, *sections: str) -> list[Block]:
 
 
 def _trainings(results: Results, pictures: Pictures | None) -> list[Block]:
-    shown = [_of_trainings(results, attack) for attack in results.attacks]
-    drawn = _draw(results, pictures, plots.trainings.draw, "every training", results.attacks)
-    return [*drawn, Block("folded", shown)]
-
-
-def _of_trainings(results: Results, attack: str) -> Table:
-    """Return what is drawn of each training, a column a model."""
-    record = results.attack_records[attack]
-    write = distance if record.compares_distances else number
-    measure = f"median {NORMS[record.norm]} distance" if record.compares_distances else "success, %"
-    by_model = []
-    for model in results.models:
-        values = plots.trainings.values_of_trainings(results, model, attack)
-        by_model.append(dict(zip(results.seeds(model, attack), values, strict=True)))
-    rows = [[str(seed), *(of_model.get(seed, math.nan) for of_model in by_model)] for seed in results.training_seeds]
-    columns = [Column("training seed"), *(Column(model, write) for model in results.models)]
-    return Table(f"{attack}: {measure} of each training", columns, rows)
+    return _draw(results, pictures, plots.trainings.draw, "every training", results.attacks)
 
 
 def _curves(results: Results, pictures: Pictures | None) -> list[Block]:
@@ -385,8 +367,7 @@ def _gallery(results: Results, _pictures: Pictures | None) -> list[Block]:
         "class": [str(label) for label in sorted({row["label"] for row in rows})],
         "outcome": ["fooled", "held"],
     }
-    missing = NO_PERTURBATIONS if results.clean is None else ""
-    return [Block("gallery", {"rows": rows, "choices": choices, "missing": missing})]
+    return [Block("gallery", {"rows": rows, "choices": choices})]
 
 
 def _gallery_row(results: Results, row: Sequence[Outcome]) -> dict[str, Any]:
@@ -397,7 +378,7 @@ def _gallery_row(results: Results, row: Sequence[Outcome]) -> dict[str, Any]:
         "attack": first.attack,
         "label": first.label,
         "image": int(results.dataset.image.values[first.position]),
-        "clean": None if first.clean is None else png(first.clean),
+        "clean": png(first.clean),
         "tiles": [
             {
                 "model": outcome.model,
@@ -405,9 +386,7 @@ def _gallery_row(results: Results, row: Sequence[Outcome]) -> dict[str, Any]:
                 "taken_for": outcome.taken_for,
                 "distance": f"{norm} {distance(outcome.distance)}" if outcome.fooled else "",
                 "adversarial": png(outcome.adversarial),
-                "perturbation": png(outcome.perturbation)
-                if outcome.perturbation is not None and outcome.fooled
-                else None,
+                "perturbation": png(outcome.perturbation) if outcome.fooled else None,
             }
             for outcome in row
         ],
@@ -438,20 +417,9 @@ def _settings(results: Results, _pictures: Pictures | None) -> list[Block]:
         [attack, record.class_name, ", ".join(f"{name} = {value}" for name, value in record.settings.items())]
         for attack, record in results.attack_records.items()
     ]
-    models = [
-        [
-            model["name"],
-            str(model["training_seed"]),
-            f"{model['framework']} {model['framework_version']}",
-            model["clean_accuracy"],
-        ]
-        for model in manifest["models"]
-    ]
-    columns = [*names("model", "training seed", "framework"), Column("clean accuracy", percent_2)]
     versions = [[name, version] for name, version in environment["versions"].items() if version]
     shown = [
         Table("Attacks", names("attack", "class", "settings"), attacks),
-        Table("Models", columns, models),
         Table("Versions", names("package", "version"), versions),
     ]
     command = [Block("code", about["command"])] if about.get("command") else []

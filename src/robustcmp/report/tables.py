@@ -19,7 +19,6 @@ from .format import (
     NOTHING,
     UNBOUNDED,
     Write,
-    count_of,
     distance,
     duration,
     fixed,
@@ -81,8 +80,8 @@ def _same_weights(results: Results) -> Table:
     assert results.same_weights is not None
     differ: dict[str, dict[str, int]] = results.same_weights["differ"]
     n = results.manifest["images"]["used"]
-    pairs = [Column(pair.replace("|", " and "), count_of) for pair in next(iter(differ.values()))]
-    rows = [[attack, *((count, n) for count in counts.values())] for attack, counts in differ.items()]
+    pairs = [Column(pair.replace("|", " and "), str) for pair in next(iter(differ.values()))]
+    rows = [[attack, *(f"{count} of {n}" for count in counts.values())] for attack, counts in differ.items()]
     title = "Same weights: images that fool one framework but not the other"
     return Table(title, [Column("attack"), *pairs], rows)
 

@@ -35,8 +35,7 @@ class Outcome:
         In the norm that the attack keeps small; +inf where it failed.
     adversarial : ndarray of float32, shape (H, W, C)
         In [0, 1]; the clean image where the attack failed.
-    clean : ndarray of float32, shape (H, W, C), optional
-        None where the run was stored without clean images.
+    clean : ndarray of float32, shape (H, W, C)
     """
 
     attack: str
@@ -46,7 +45,7 @@ class Outcome:
     taken_for: int
     distance: float
     adversarial: NDArray[np.float32]
-    clean: NDArray[np.float32] | None
+    clean: NDArray[np.float32]
 
     @property
     def fooled(self) -> bool:
@@ -54,16 +53,16 @@ class Outcome:
         return self.taken_for >= 0
 
     @property
-    def perturbation(self) -> NDArray[np.float32] | None:
+    def perturbation(self) -> NDArray[np.float32]:
         """What was added, scaled so that its largest value spans [0, 1] around the middle, which is no change."""
-        if self.clean is None:
-            return None
         difference = self.adversarial - self.clean
         return np.asarray(0.5 + difference / (2 * max(float(np.abs(difference).max()), 1e-9)), np.float32)
 
 
 def attacks_with_images(results: Results) -> list[str]:
     """Return the attacks of which adversarial images were stored."""
+    if results.clean is None:
+        return []
     return [
         attack for attack in results.attacks if any(results.has_adversarials(model, attack) for model in results.models)
     ]
@@ -74,6 +73,7 @@ def choose_outcomes(results: Results, attack: str, images: int) -> list[list[Out
 
     Images on which the models part come first, then one of each class in turn.
     """
+    assert results.clean is not None
     models = [model for model in results.models if results.has_adversarials(model, attack)]
     adversarials = {model: results.adversarials(model, attack) for model in models}
     success = {model: _first(results, model, attack, "success") for model in models}
@@ -91,7 +91,7 @@ def choose_outcomes(results: Results, attack: str, images: int) -> list[list[Out
                 int(classes[model][position]) if success[model][position] else -1,
                 float(distances[model][position]),
                 adversarials[model][position],
-                None if results.clean is None else results.clean[position],
+                results.clean[position],
             )
             for model in models
         ]
@@ -139,7 +139,6 @@ def draw(
     Returns
     -------
     ndarray of matplotlib.axes.Axes, shape (images, 1 + 2 × models)
-        Without the columns of clean images and perturbations where the run has no clean images.
 
     Raises
     ------
@@ -156,15 +155,12 @@ def draw(
     attack = attack or stored[0]
     rows = choose_outcomes(results, attack, images)
     norm = NORMS[results.attack_records[attack].norm]
-    has_clean = results.clean is not None
-    axes = panels((1 + 2 * len(rows[0])) if has_clean else len(rows[0]), figure, rows=len(rows), size=(1.5, 1.75))
+    axes = panels(1 + 2 * len(rows[0]), figure, rows=len(rows), size=(1.5, 1.75))
     for row, shown in zip(axes, rows, strict=True):
-        if has_clean:
-            _show(row[0], shown[0].clean, f"class {shown[0].label}")
+        _show(row[0], shown[0].clean, f"class {shown[0].label}")
         for i, of_model in enumerate(shown):
-            if has_clean:
-                _show(row[1 + 2 * i], of_model.perturbation, "perturbation")
-            _show(row[2 + 2 * i if has_clean else i], of_model.adversarial, _describe(of_model, norm))
+            _show(row[1 + 2 * i], of_model.perturbation, "perturbation")
+            _show(row[2 + 2 * i], of_model.adversarial, _describe(of_model, norm))
     return axes
 
 
@@ -174,8 +170,7 @@ def _describe(shown: Outcome, norm: str) -> str:
     return f"{shown.model}: {shown.taken_for}\n{norm} {distance(shown.distance)}"
 
 
-def _show(axes: Axes, image: NDArray[np.float32] | None, title: str) -> None:
-    assert image is not None
+def _show(axes: Axes, image: NDArray[np.float32], title: str) -> None:
     axes.imshow(as_picture(image), cmap="gray", vmin=0, vmax=1)
     axes.set_title(title, fontsize=9)
     axes.set_axis_off()
