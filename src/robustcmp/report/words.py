@@ -313,7 +313,7 @@ def warnings(results: Results) -> list[str]:
     return [
         *_model_notes(results),
         *behaviour_notes(results.manifest["models"]),
-        *_missing_attacks(results),
+        *_absences(results),
         *_file_notes(results),
     ]
 
@@ -391,17 +391,15 @@ def behaviour_notes(models: Sequence[Mapping[str, Any]]) -> list[str]:
                 "attacks that follow it may fool too few images. Look for detached tensors, and for a vjp or a "
                 "backward pass of your own; one that stands in for the gradient on purpose may differ."
             )
-        sentences += _noise_notes(name, [model["identity"] for model in trained if "identity" in model])
+        identities = [model["identity"] for model in trained if "identity" in model]
+        if any(identity["noise"] or identity["gradient_noise"] for identity in identities):
+            cells = "The weights are not known, so cells cannot be found again and are computed anew each time."
+            if all(identity["weights"] for identity in identities):
+                cells = "Cells are found again by the weights."
+            sentences.append(
+                f"{name}: two passes over the same images differ, and so can outcomes at near ties. {cells}"
+            )
     return sentences
-
-
-def _noise_notes(name: str, identities: Sequence[Mapping[str, Any]]) -> list[str]:
-    if not any(identity["noise"] or identity["gradient_noise"] for identity in identities):
-        return []
-    cells = "The weights are not known, so cells cannot be found again and are computed anew each time."
-    if all(identity["weights"] for identity in identities):
-        cells = "Cells are found again by the weights."
-    return [f"{name}: two passes over the same images differ, and so can outcomes at near ties. {cells}"]
 
 
 def _one_network_notes(models: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -427,7 +425,7 @@ def _shorten(names: Sequence[str], most: int) -> str:
     return ", ".join([*names[:most], *["…"] * (len(names) > most)])
 
 
-def _missing_attacks(results: Results) -> list[str]:
+def _absences(results: Results) -> list[str]:
     """Say where attacks could not run, and which of them are not in R."""
     sentences = [
         f"{attack} is not applicable to {labels}: {why}"
@@ -696,7 +694,7 @@ def plan_notes(plan: pandas.DataFrame, difference: float, power: float) -> list[
     """Say what the designs of a plan mean, and what they rest on."""
     same = plan[plan.design == SAME]
     is_described = same.room >= difference
-    sentences = _needed_trainings(same[is_described], difference, power)
+    sentences = _count_trainings(same[is_described], difference, power)
     beyond = ", ".join(dict.fromkeys(same[~is_described].attack))
     if beyond:
         sentences.append(
@@ -712,7 +710,7 @@ def plan_notes(plan: pandas.DataFrame, difference: float, power: float) -> list[
     return [*sentences, f"The cheapest design {measure}{free}."]
 
 
-def _needed_trainings(same: pandas.DataFrame, difference: float, power: float) -> list[str]:
+def _count_trainings(same: pandas.DataFrame, difference: float, power: float) -> list[str]:
     """Say how many trainings all attacks need together on the pilot's images, and which of the numbers to take."""
     estimates, uppers = (
         same[same.variance == label].set_index("attack").trainings for label in (ESTIMATE, UPPER_LIMIT)
