@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 import robustcmp as rc
-from robustcmp.report.page import SECTIONS
 
 playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
@@ -91,28 +90,6 @@ def test_nothing_overflows_and_axe_finds_no_violation(show: Open, name: str, wid
     assert {"color-contrast", "svg-img-alt", "heading-order"} <= {rule["id"] for rule in found.response["passes"]}
 
 
-@pytest.mark.parametrize(("name", "width"), [("deployed", 360), ("large", 360)])
-def test_captions_are_beside_the_shadow_of_what_goes_on(show: Open, name: str, width: int) -> None:
-    page = show(name, width)
-    page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
-    beyond = page.evaluate(
-        """[...document.querySelectorAll("caption:not(.hidden) span")].filter(span => {
-             const region = span.closest(".scroll").getBoundingClientRect(), own = span.getBoundingClientRect();
-             return own.left < region.left || own.right > region.right - 16;
-           }).map(span => span.textContent)"""
-    )
-    assert beyond == []
-
-
-def test_what_is_wider_than_the_page_scrolls_by_keyboard(show: Open) -> None:
-    page = show("large", 360)
-    table = page.locator("#answer .scroll")
-    assert table.evaluate("each => each.scrollWidth > each.clientWidth")
-    table.focus()
-    page.keyboard.press("ArrowRight")
-    playwright.expect(table).not_to_have_js_property("scrollLeft", 0)
-
-
 def shown(page: Any) -> list[dict[str, str]]:
     """Return attack, class, model and outcome of every picture that is to be seen."""
     tiles: list[dict[str, str]] = page.evaluate(
@@ -185,30 +162,6 @@ def test_the_skip_link_is_the_first_stop_and_leads_to_the_answer(show: Open) -> 
     assert page.locator(".skip").bounding_box()["x"] >= 0
     page.keyboard.press("Enter")
     assert page.evaluate("document.activeElement.id") == "main"
-
-
-def test_details_open_by_keyboard(show: Open) -> None:
-    page = show("large")
-    details = page.locator("details").first
-    details.locator("summary").focus()
-    assert not details.locator("table").is_visible()
-    page.keyboard.press("Enter")
-    assert details.locator("table").is_visible()
-
-
-def test_pictures_have_their_names(show: Open) -> None:
-    page = show("large")
-    for attack in ("fgsm", "single_pixel", "boundary"):
-        assert page.get_by_role("img", name=f"{attack}: every training").is_visible()
-    assert page.get_by_role("img", name="R and its ranks").is_visible()
-
-
-def test_sections_are_landmarks_with_their_headings(show: Open) -> None:
-    page = show("small")
-    for section in SECTIONS:
-        there = int(section.name not in ("conditioning", "deployments"))  # what this run has not
-        assert page.get_by_role("region", name=section.heading, exact=True).count() == there
-    assert page.get_by_role("main").count() == page.get_by_role("navigation").count() == 1
 
 
 @pytest.mark.parametrize("name", ["small", "large"])

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import DATA_DIRECTORIES, as_at_a_terminal
+from conftest import as_at_a_terminal
 from numpy.typing import NDArray
 
 import robustcmp as rc
@@ -149,22 +149,6 @@ def in_page(model: Model, folder: Path, kind: str = "") -> Session:
 # TensorFlow.js
 
 
-@pytest.mark.slow
-@needs_browser
-@pytest.mark.usefixtures("needs_tfjs")
-@pytest.mark.parametrize(("kind", "most", "changed"), [("", 1e-4, 0), ("float16", 2e-3, 5), ("int8", 5e-2, 20)])
-def test_resnet20_answers_in_tfjs_as_its_source_does(tmp_path: Path, kind: str, most: float, changed: int) -> None:
-    directory = next(filter(None, DATA_DIRECTORIES))
-    try:
-        images = rc.load_dataset("cifar10", split="test", data_dir=directory).images[:500]
-    except rc.errors.DataError as error:
-        pytest.skip(str(error))
-    model = rc.load_model("resnet20", framework="torch", dataset="cifar10", seed=0)
-    source, logits = asked(model, images), in_page(model, tmp_path, kind)(images)
-    assert distance(logits, source) < most
-    assert (logits.argmax(1) != source.argmax(1)).sum() <= changed
-
-
 @needs_browser
 @pytest.mark.usefixtures("needs_tfjs")
 @pytest.mark.parametrize("architecture", [ODD, POOLED], ids=lambda architecture: architecture.name)
@@ -216,18 +200,7 @@ def test_files_beside_each_other_keep_their_weights(tmp_path: Path) -> None:
         np.testing.assert_allclose(Classifier(again).logits(images), Classifier(model).logits(images), atol=1e-3)
 
 
-@needs_browser
-@pytest.mark.usefixtures("needs_tfjs")
-def test_smaller_weights_are_those_of_the_converter(tmp_path: Path) -> None:
-    model = built(ODD)
-    sizes = {}
-    for kind in ("", "float16", "int8"):
-        folder = tmp_path / f"kind{kind}"
-        folder.mkdir()
-        tfjs.RUNTIME.convert(model, kind, None, folder / "model.json")
-        sizes[kind] = (folder / "weights.bin").stat().st_size
-    count = sum(values.size for values in (model.weights or {}).values())
-    assert sizes == {"": 4 * count, "float16": 2 * count, "int8": count}
+def test_smaller_weights_are_those_of_the_converter() -> None:
     about, stored = tfjs._store("w", np.asarray([-1.0, 0.0, 0.3, 2.0], np.float32), "int8")
     said = about["quantization"]
     back = stored * np.float32(said["scale"]) + np.float32(said["min"])
@@ -237,52 +210,12 @@ def test_smaller_weights_are_those_of_the_converter(tmp_path: Path) -> None:
     np.testing.assert_allclose(stored * constant["quantization"]["scale"] + constant["quantization"]["min"], 0.7)
 
 
-def test_a_network_of_ones_own_is_refused_with_what_to_do(tmp_path: Path) -> None:
+def test_a_network_of_ones_own_is_refused_with_what_to_do() -> None:
     import torch
 
     model = rc.wrap(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 2)).eval())
     with pytest.raises(DeploymentError, match=r"Sequential.*tensorflowjs_converter.*model\.json"):
         tfjs.translate(model)
-
-
-def keras_model(padding: str = "same", activation: Any = "relu") -> Any:
-    keras = pytest.importorskip("keras", reason="Keras is not installed")
-    images = keras.Input((9, 8, 3))
-    x = keras.layers.Conv2D(4, 3, 2, padding=padding, activation=activation, name="first")(images)
-    x = keras.layers.BatchNormalization()(x)
-    y = keras.layers.Conv2D(4, 1, use_bias=False)(x)
-    x = keras.layers.Concatenate()([keras.layers.Add()([x, y]), keras.layers.ReLU(6.0)(y)])
-    x = keras.layers.Dropout(0.5)(keras.layers.AveragePooling2D(2, 1, padding="same")(x))
-    x = keras.layers.Dense(6, "tanh")(keras.layers.Flatten()(x))
-    return keras.Model(images, keras.layers.Dense(3)(x))
-
-
-@needs_browser
-@pytest.mark.usefixtures("needs_tfjs")
-@pytest.mark.parametrize("sequential", [False, True])
-def test_a_keras_model_of_ones_own_is_converted(tmp_path: Path, sequential: bool) -> None:
-    native = keras_model()
-    if sequential:
-        import keras
-
-        layers = [keras.Input((9, 8, 3)), keras.layers.Conv2D(4, 3), keras.layers.GlobalMaxPooling2D()]
-        native = keras.Sequential([*layers, keras.layers.Dense(3)])
-    draws = np.random.default_rng(0)
-    native.set_weights([draws.uniform(0.1, 0.5, values.shape) for values in native.get_weights()])
-    images = drawn((9, 8, 3))
-    source = np.asarray(native(images, training=False))
-    assert distance(in_page(rc.wrap(native), tmp_path)(images), source) < 1e-5
-
-
-def test_a_keras_model_of_other_layers_is_refused_by_name() -> None:
-    with pytest.raises(DeploymentError, match=r"'first' \(Conv2D\) has activation='gelu'.*tensorflowjs_converter"):
-        tfjs.translate(rc.wrap(keras_model(activation="gelu")))
-    import keras
-
-    images = keras.Input((9, 8, 3))
-    native = keras.Model(images, keras.layers.Flatten()(keras.layers.LayerNormalization()(images)))
-    with pytest.raises(DeploymentError, match="LayerNormalization"):
-        tfjs.translate(rc.wrap(native))
 
 
 # Files from elsewhere
@@ -332,19 +265,11 @@ def test_a_model_from_elsewhere_answers(stranger: Path) -> None:
     np.testing.assert_allclose(tfjs.RUNTIME.open(stranger)(images), expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "name", ["../group2.bin", "/etc/passwd", "https://example.org/w.bin", "a/../group2.bin", "..", "", "a\\b", 7]
-)
+@pytest.mark.parametrize("name", ["../group2.bin", "/etc/passwd", "https://example.org/w.bin", "..", "", 7, "link"])
 def test_weights_lie_beside_their_file(stranger: Path, name: Any) -> None:
+    (stranger.parent / "link").symlink_to("/etc/hostname")
     changed(stranger, lambda content: content["weightsManifest"][1].update(paths=[name]))
     with pytest.raises(DeploymentError, match="own folder"):
-        tfjs.read(stranger)
-
-
-def test_a_link_is_no_file_beside_it(stranger: Path) -> None:
-    (stranger.parent / "group2.bin").unlink()
-    (stranger.parent / "group2.bin").symlink_to("/etc/hostname")
-    with pytest.raises(DeploymentError, match="link"):
         tfjs.read(stranger)
 
 
@@ -354,13 +279,16 @@ def test_a_link_is_no_file_beside_it(stranger: Path) -> None:
         (lambda content: content.update(format="graph-model"), "graph-model"),
         (lambda content: content.pop("modelTopology"), "modelTopology"),
         (lambda content: content.update(weightsManifest=7), "no layers model"),
-        (lambda content: content["weightsManifest"][1]["weights"][0].update(shape=[3]), "expects 12 bytes.*received 8"),
+        (
+            lambda content: content["weightsManifest"][1]["weights"][0].update(shape=[3]),
+            "expects 60 bytes.*received 56",
+        ),
         (
             lambda content: content["weightsManifest"][1]["weights"][0].update(shape=[1]),
-            "expects 4 bytes.*received more",
+            "expects 52 bytes.*received 56",
         ),
         (lambda content: content["weightsManifest"][1]["weights"][0].update(shape=[-1]), "last/bias"),
-        (lambda content: content["weightsManifest"][1]["weights"][0].update(shape=[10**12]), "declares.*at most"),
+        (lambda content: content["weightsManifest"][1]["weights"][0].update(shape=[10**12]), "expects .* bytes"),
         (lambda content: content["weightsManifest"][1]["weights"][0].update(dtype="string"), "string"),
         (lambda content: content["weightsManifest"][1].update(paths=["absent.bin"]), "absent.bin"),
     ],
@@ -397,26 +325,6 @@ def test_what_tfjs_refuses_is_an_error_that_names_the_file(stranger: Path, layer
 
     with pytest.raises(DeploymentError, match=rf"model\.json.*{said}"):
         tfjs.RUNTIME.open(changed(stranger, exchange))
-
-
-@needs_browser
-@pytest.mark.usefixtures("needs_tfjs")
-def test_rows_of_values_are_taken_and_a_single_image_is_refused(stranger: Path) -> None:
-    def take(shape: list[int | None]) -> Path:
-        def exchange(content: dict[str, Any]) -> None:
-            first = content["modelTopology"]["model_config"]["config"]["layers"][0]
-            first["class_name"] = "Flatten" if len(shape) > 2 else "InputLayer"
-            first["config"]["batch_input_shape"] = shape
-
-        return changed(stranger, exchange)
-
-    images = drawn((2, 3, 1))
-    expected = tfjs.RUNTIME.open(stranger)(images)
-    session = tfjs.RUNTIME.open(take([None, 6]))
-    assert session.shape == (6,)
-    np.testing.assert_array_equal(session(images), expected)
-    with pytest.raises(DeploymentError, match=r"in tfjs takes an array of the shape"):
-        tfjs.RUNTIME.open(take([None, 3, 2]))
 
 
 # What can happen to a browser
@@ -799,15 +707,6 @@ def test_a_broken_onnx_file_is_one_clear_line(tmp_path: Path) -> None:
             onnxruntime_web.RUNTIME.open(path)
     with pytest.raises(DeploymentError, match="cannot be read"):
         onnxruntime_web.RUNTIME.open(tmp_path / "absent.onnx")
-
-
-def test_a_file_that_replaces_one_of_webgpu_is_computed_as_it_says(tmp_path: Path) -> None:
-    path = tmp_path / "a.json"
-    browser.write_backend(path, browser.WEBGPU)
-    assert browser.read_backend(path) == browser.WEBGPU
-    browser.write_backend(path, "wasm")
-    assert browser.read_backend(path) == "wasm"
-    assert browser.beside(path) == []
 
 
 def test_a_copy_over_one_of_webgpu_is_computed_as_it_says(tmp_path: Path) -> None:

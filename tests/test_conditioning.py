@@ -114,13 +114,10 @@ def test_outcomes_are_stored_and_shown(ev: rc.Evaluation) -> None:
     assert [len(line.get_xdata()) for line in axes[0].lines] == [6, 6, 6]
 
 
-def test_some_attacks_alone(asked: dict[str, Any]) -> None:
+def test_without_conditioning_the_error_names_the_call(asked: dict[str, Any]) -> None:
     evaluation = rc.evaluate(**asked, batch_size=64)
     with pytest.raises(UsageError, match="run_conditioning"):
         _ = rc.open_run(evaluation.results.run.directory).conditioning
-    with pytest.raises(UsageError, match="pixle"):
-        evaluation.run_conditioning(["pixle"])
-    assert set(evaluation.run_conditioning(["fgsm"]).attack) == {"fgsm"}
 
 
 def test_a_suite_on_all_images_is_not_conditional(asked: dict[str, Any]) -> None:
@@ -190,17 +187,6 @@ def test_rates_are_rates(data: st.DataObject) -> None:
     curve = conditioning.curve(picks=3)
     assert curve.success_rate.between(-1e-12, 1 + 1e-12).all()
     assert curve.images.between(0, 1).all()
-
-
-def test_attacks_are_added_to_those_that_are_there(ev: rc.Evaluation, asked: dict[str, Any]) -> None:
-    evaluation = rc.evaluate(**asked, batch_size=64)
-    evaluation.run_conditioning(["pixel"])
-    curve = evaluation.run_conditioning(["fgsm"])
-    assert evaluation.results.conditioned is not None
-    assert evaluation.results.conditioned.attacks == ["fgsm", "pixel"]
-    assert curve.sort_values(["attack", "model", "models"], ignore_index=True).equals(
-        ev.conditioning.sort_values(["attack", "model", "models"], ignore_index=True)
-    )
 
 
 def test_the_command_refuses_a_suite_on_all_images(capsys: pytest.CaptureFixture[str]) -> None:

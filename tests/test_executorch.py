@@ -56,19 +56,6 @@ def test_an_int8_conversion_changes_few_classes(source: deployed.Source, tmp_pat
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="there is no /proc")
-def test_the_pool_has_as_many_threads_as_every_other_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")  # NumPy's, which start with it
-    counts = {}
-    for threads in (1, 4):
-        monkeypatch.setenv("OMP_NUM_THREADS", str(threads))
-        process = environments.start("executorch")
-        counts[threads] = len(list(Path("/proc", str(process.pid), "task").iterdir()))
-        process.close()
-    assert counts[4] == counts[1] + 2 * 3  # ExecuTorch's pool, and torch's own
-
-
-@pytest.mark.slow
 def test_files_that_are_cut_or_no_programs_are_refused(tmp_path: Path) -> None:
     model, _ = deployed.asked(deployed.SOURCES[0])
     path = tmp_path / "a.pte"
@@ -81,6 +68,6 @@ def test_files_that_are_cut_or_no_programs_are_refused(tmp_path: Path) -> None:
 
 
 def test_what_has_no_architecture_is_refused(tmp_path: Path) -> None:
-    model, images = deployed.own_network("channels_first")
+    model, images = deployed.own_network()
     with pytest.raises(DeploymentError, match="by their architecture"):
         RUNTIME.convert(model, "", images, tmp_path / "a.pte")

@@ -116,13 +116,6 @@ def test_checks_and_transfer_go_round_it(ev: rc.Evaluation) -> None:
     assert ev.results.transfer_blocks.of_all.notnull().all()
 
 
-def test_the_same_call_does_nothing_again(ev: rc.Evaluation, asked: dict[str, Any]) -> None:
-    before = {path: path.stat().st_mtime_ns for path in ev.results.run.directory.rglob("*.h5")}
-    again = rc.evaluate(**asked, out=ev.results.run.directory, batch_size=64)
-    assert again.dataset.identical(ev.dataset)
-    assert {path: path.stat().st_mtime_ns for path in ev.results.run.directory.rglob("*.h5")} == before
-
-
 def test_where_nothing_can_run_it_is_an_error_before_work(asked: dict[str, Any], tmp_path: Path) -> None:
     gradients = Suite("one", "", 10, 1, {"fgsm": FGSM()})
     models = {"blind": asked["models"]["blind"][0]}
@@ -136,7 +129,7 @@ def test_foolboxs_gradient_attacks_need_torch_for_functions(
 ) -> None:
     suite = tmp_path / "pgd.toml"
     suite.write_text('[attacks.pgd]\nattack = "LinfPGD"\nepsilons = [0.1]\n[attacks.pixel]\nattack = "SinglePixel"\n')
-    monkeypatch.setattr(frameworks, "installed", lambda: ["jax"])
+    monkeypatch.setattr(frameworks, "list_installed", lambda: ["jax"])
     ev = rc.evaluate(**asked | {"models": {"m": asked["models"]["whole"]}, "suite": suite}, n=4, repeats=1)
     assert "through torch, which is not installed" in ev.results.not_applicable["m"]["pgd"]
 

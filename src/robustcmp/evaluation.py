@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -41,7 +40,7 @@ class AtHand(Protocol):
 
     def run_checks(self, results: Results, shown: bool) -> Checked: ...
     def run_transfer(self, results: Results, shown: bool) -> NDArray[np.int64]: ...
-    def run_conditioning(self, attacks: Sequence[str] | None, shown: bool) -> Contested: ...
+    def run_conditioning(self, shown: bool) -> Contested: ...
 
 
 class Evaluation:
@@ -459,7 +458,7 @@ class Evaluation:
             raise not_stored("transfer")
         return self.results.transferred
 
-    def run_conditioning(self, attacks: Sequence[str] | None = None, *, progress: bool = False) -> pandas.DataFrame:
+    def run_conditioning(self, *, progress: bool = False) -> pandas.DataFrame:
         """Attack the images that some models classify correctly and others do not, and store the outcomes with the run.
 
         Each model is attacked on those that it classifies correctly, at most as many as the comparison was asked for,
@@ -467,8 +466,6 @@ class Evaluation:
 
         Parameters
         ----------
-        attacks : sequence of str, optional
-            The attacks to run (default: all of the run); what is stored of others stays.
         progress : bool, default False
             Show the progress on standard error.
 
@@ -480,14 +477,10 @@ class Evaluation:
         Raises
         ------
         UsageError
-            The run was opened with `open_run`, so its models are not loaded; the suite attacks all images; or it has
-            no such attack.
+            The run was opened with `open_run`, so its models are not loaded, or the suite attacks all images.
         """
         results = self.results
-        contested = self._models_for("conditioning").run_conditioning(attacks, progress)
-        stored = results.read_contested()
-        if stored is not None:
-            contested = contested.beside(stored)
+        contested = self._models_for("conditioning").run_conditioning(progress)
         results.run.write_arrays("contested", results.question, contested.to_arrays())
         results.conditioned = Conditioning(results, contested)
         return self.conditioning

@@ -9,7 +9,6 @@ from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import ControlError, GroupError, ModelError, UsageError
@@ -336,10 +335,8 @@ def _list_missing(options: Namespace, evaluation: Evaluation) -> list[Callable[.
         measures.append(evaluation.run_checks)
     if "transfer" in options.also and results.transferred is None:
         measures.append(evaluation.run_transfer)
-    measured = results.conditioned.attacks if results.conditioned else []
-    missing = [attack for attack in results.attacks if attack not in measured]
-    if "conditioning" in options.also and missing:
-        measures.append(partial(evaluation.run_conditioning, missing))
+    if "conditioning" in options.also and results.conditioned is None:
+        measures.append(evaluation.run_conditioning)
     return measures
 
 

@@ -20,7 +20,7 @@ FLOATS = ("float16", "float32", "float64")
 OTHER_END = {"NHWC": "NCHW", "NCHW": "NHWC"}
 
 
-def channels_axis(sizes: Sequence[int]) -> Literal["first", "last"] | None:
+def _find_channels(sizes: Sequence[int]) -> Literal["first", "last"] | None:
     """Return where the channels of an image are, from its three sizes; None where both ends may be, or none.
 
     The two sizes of a square image are its height and width.
@@ -70,11 +70,11 @@ class Layout:
         sizes = tuple(max(size or 0, 0) for size in shape[1:])
         rounded = ", rounded to 255 times their values in [0, 1]" if dtype == "uint8" else ""
         notes = [f"images are given as {dtype}{rounded}"] if dtype != "float32" else []
-        if len(shape) == 4 and channels_axis(sizes) == "first":
+        if len(shape) == 4 and _find_channels(sizes) == "first":
             order, sizes = "NCHW", (sizes[1], sizes[2], sizes[0])
         elif len(shape) == 4:
             order = "NHWC"
-            if channels_axis(sizes) is None:
+            if _find_channels(sizes) is None:
                 notes.append(
                     "its file does not say where the channels are: they are taken to be last, (N, H, W, C), and first "
                     "only where images fit that alone"
@@ -142,9 +142,10 @@ class Layout:
     def ask(self, network: Callable[[NDArray[Any]], Any], images: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the rows (N, K) of what a network answers, asked as many at once as it takes."""
         x = self.to_input(images)
-        if self.batch is None:
-            return np.asarray(network(x), np.float32)
         some = x if len(x) else np.zeros((1, *x.shape[1:]), x.dtype)  # one image, for the number of classes
+        if self.batch is None:
+            answer = np.asarray(network(some), np.float32)
+            return answer if len(x) else answer[:0]
         parts = (some[start : start + self.batch] for start in range(0, len(some), self.batch))
         answers = [np.asarray(network(pad(part, self.batch)), np.float32)[: len(part)] for part in parts]
         return np.concatenate(answers)[: len(x)]
@@ -169,29 +170,20 @@ def read_layout(
     DeploymentError
         It takes no batch of images of one size, or nothing tells where the channels are.
     """
-    if len(dimensions) != 4:
-        raise DeploymentError(
-            f"{network} takes an input of {len(dimensions)} dimensions, expected 4: a batch of images. Export it with "
-            "an input (N, C, H, W) or (N, H, W, C)"
-        )
     sizes = [size for size in dimensions[1:] if size]
-    if len(sizes) != 3:
+    if len(dimensions) != 4 or len(sizes) != 3 or math.prod(sizes) > limits.LAYER_VALUES:
         shown = ", ".join("?" if size is None else str(size) for size in dimensions)
         raise DeploymentError(
-            f"{network} takes images of no fixed size ({shown}). Export it with a fixed height, width and number of "
-            "channels; only the batch may vary"
+            f"{network} takes an array of the shape ({shown}); expected a batch of images of one size, (N, C, H, W) or "
+            f"(N, H, W, C), with at most {limits.LAYER_VALUES:,} values each. Export it so; only the batch may vary"
         )
-    if math.prod(sizes) > limits.LAYER_VALUES:
+    axis = _find_channels(sizes)
+    if layout is None and axis is None:
         raise DeploymentError(
-            f"{network} takes images of {sizes}, expected at most {limits.LAYER_VALUES:,} values an image"
+            f"{network} takes images {tuple(sizes)}, and nothing says where the channels are. Export it with 1 to 4 "
+            "channels, first or last"
         )
     if layout is None:
-        axis = channels_axis(sizes)
-        if axis is None:
-            raise DeploymentError(
-                f"{network} takes images {tuple(sizes)}, and nothing says where the channels are. Export it with 1 "
-                "to 4 channels, first or last"
-            )
         layout = "channels_first" if axis == "first" else "channels_last"
     if layout == "channels_first":
         return (sizes[1], sizes[2], sizes[0]), layout

@@ -41,7 +41,7 @@ MOST_BYTES = 2**31 - 1
 """Offsets within a file have 32 bits and a sign."""
 
 
-class LiteRT(Runtime):
+class _LiteRT(Runtime):
     name = "litert"
     package = "ai-edge-litert"
     extra = "litert"
@@ -62,11 +62,6 @@ class LiteRT(Runtime):
             assert calibration is not None
             first = model.architecture is None and model.data_format == "channels_first"
             images = np.ascontiguousarray(calibration.transpose(0, 3, 1, 2) if first else calibration)
-            if images.shape[1:] != shape:
-                raise DeploymentError(
-                    f"expected images of shape {shape} to choose the ranges of activations by, received "
-                    f"{images.shape[1:]}"
-                )
         write_bytes_atomically(path, _convert(network, shape, kind, images))
 
     def open(self, path: Path) -> Session:
@@ -244,17 +239,12 @@ class _Network(LayoutSession):
         self._input, self._output = inputs[0]["index"], outputs[0]["index"]
         self._images = _Format.of(path, "images", inputs[0])
         self._logits = _Format.of(path, "logits", outputs[0])
-        signature = _read_shape(path, inputs[0])
-        batch = signature[0] if signature[0] > 0 else None
-        super().__init__(Layout.of([batch, *signature[1:]], "float32", str(path)), self._ask)
+        sizes = [size if size > 0 else None for size in inputs[0]["shape_signature"].tolist()]
+        super().__init__(Layout.of(sizes, "float32", str(path)), self._ask)
         self.holds_bytes = self._images.holds_bytes
         self.bounds = (0, BYTES) if self.holds_bytes else (0, 1)
         self.levels = self._images.range if self._images.is_quantised else None
         self.notes = self._describe()
-        self._classes = self.layout.ask(self._ask, np.zeros((2, *self.shape), np.float32)).shape[1]
-
-    def __call__(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
-        return super().__call__(images) if len(images) else np.zeros((0, self._classes), np.float32)
 
     def _ask(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the logits of a batch in the layout and of a size that the file takes."""
@@ -289,16 +279,4 @@ class _Network(LayoutSession):
         return notes + self.layout.notes
 
 
-def _read_shape(path: Path, tensor: dict[str, Any]) -> list[int]:
-    """Return the shape of a batch, -1 for a number of images that is free."""
-    signature = [int(size) for size in tensor["shape_signature"]]
-    is_batch = len(signature) == 4 or (len(signature) == 3 and signature[0] == -1)
-    if not is_batch or min(signature[1:]) < 1 or signature[0] < -1 or not signature[0]:
-        raise DeploymentError(
-            f"{path} takes an array of shape {tuple(signature)} (-1: any size); expected images (N, H, W, C), "
-            "(N, C, H, W), or (N, H, W) with any N, of which N alone may be any"
-        )
-    return signature
-
-
-RUNTIME = LiteRT()
+RUNTIME = _LiteRT()

@@ -322,14 +322,6 @@ KINDS = {kind.__name__: kind for kind in Layer.__args__}
 DIMENSIONS: dict[Any, int] = {Conv: 3, MaxPool: 3, GlobalAveragePool: 3, Flatten: 3, Dense: 1}
 
 
-def check_architecture(architecture: Architecture) -> None:
-    """Raise `UsageError` for a design that is no network: a number out of range, or layers that do not fit together."""
-    try:
-        _check(msgspec.convert(architecture.description, Architecture))
-    except msgspec.ValidationError as error:
-        raise UsageError(str(error)) from None
-
-
 def _check(architecture: Architecture) -> None:
     """Raise `UsageError` for layers that do not fit together, or that no machine has the memory for."""
     _check_values("an image", architecture.input_shape)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
@@ -109,14 +109,6 @@ class Contested:
     right: NDArray[np.bool_]
     success: NDArray[np.float64]
     counts: NDArray[np.int64]
-
-    def beside(self, other: Contested) -> Contested:
-        """Return it with what another one has of other attacks, if both are of the same images."""
-        if not np.array_equal(self.index, other.index):
-            return self
-        more = [position for position, attack in enumerate(other.attacks) if attack not in self.attacks]
-        attacks = self.attacks + [other.attacks[position] for position in more]
-        return replace(self, attacks=attacks, success=np.concatenate([self.success, other.success[:, more]], axis=1))
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Return it as arrays, for the store."""

@@ -79,7 +79,6 @@ class _Model(msgspec.Struct):
     batch_size: Positive | None = None
     identity: _Identity | None = None
     depends_on_batch: bool = False
-    slope_error: Annotated[float, msgspec.Meta(ge=0)] | None = None
     cause: str = ""
     not_applicable: dict[str, str] = {}
     failed: dict[str, str] = {}

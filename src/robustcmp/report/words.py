@@ -385,12 +385,6 @@ def behaviour_notes(models: Sequence[Mapping[str, Any]]) -> list[str]:
         sentences += [model["cause"] for model in trained if model.get("cause")]
         if any(model.get("depends_on_batch") for model in trained):
             sentences.append(f"{name}: answers depend on the other images of a batch, so each image was asked alone.")
-        if error := max(model.get("slope_error") or 0.0 for model in trained):
-            sentences.append(
-                f"The gradient of {name} is not that of its logits: slopes by it are {percent(error, 0)} off, and "
-                "attacks that follow it may fool too few images. Look for detached tensors, and for a vjp or a "
-                "backward pass of your own; one that stands in for the gradient on purpose may differ."
-            )
         identities = [model["identity"] for model in trained if "identity" in model]
         if any(identity["noise"] or identity["gradient_noise"] for identity in identities):
             cells = "The weights are not known, so cells cannot be found again and are computed anew each time."

@@ -27,7 +27,7 @@ from ..models.model import Model, along, predict_outside
 from ..records.answers import IMAGES, Check, Checked, judge, not_applicable
 from .blame import blame
 from .progress import Progress, Unseen
-from .slopes import lengths, slopes_of_margins
+from .slopes import compare_slopes, lengths
 
 if TYPE_CHECKING:
     import xarray
@@ -275,7 +275,7 @@ class Examination:
         return _judge(BOUNDS, passed, figure)
 
     def _finite_differences(self) -> Check:
-        along, across = slopes_of_margins(self.classifier, self.images, self.labels, self.seed).errors()
+        along, across = compare_slopes(self.classifier, self.images, self.labels, self.seed)
         figure = f"the median slope is {along:.1%} off along the gradient, {across:.0%} across"
         return _judge("gradient fits finite differences", along <= SLOPES and across <= SLOPES_ACROSS, figure)
 

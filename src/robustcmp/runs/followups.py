@@ -9,7 +9,7 @@ not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -17,46 +17,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..attacks.suite import Suite
-from ..errors import UsageError, unknown
+from ..errors import UsageError
 from ..models.classifier import Classifier
 from ..records.answers import Checked, Contested
-from ..records.attack import Cell
 from .blame import blame, blame_each
 from .checks import run_checks
-from .loading import TrainedModel
 from .plan import Plan
-from .progress import Progress, Unseen
-from .question import Question
+from .progress import Progress
 from .subset import choose
 
-Repeats = Mapping[tuple[str, int, str], Sequence[int]]
-"""The repeats of each model, training seed and attack; none where the attack cannot run."""
 
-
-def count_repeats(cells: Iterable[Cell]) -> Repeats:
-    """Return the repeats of a comparison's cells."""
-    repeats: dict[tuple[str, int, str], list[int]] = {}
-    for cell in cells:
-        repeats.setdefault((cell.model, cell.training_seed, cell.attack), []).append(cell.repeat)
-    return repeats
-
-
-def check_conditional(suite: Suite, attacks: Sequence[str] | None = None) -> list[str]:
-    """Return the attacks of a suite that are to run on contested images, all if nothing is said.
-
-    Raises
-    ------
-    UsageError
-        The suite attacks all images, so that its rates are not conditional; or it has no such attack.
-    """
+def check_conditional(suite: Suite) -> None:
+    """Raise `UsageError` for a suite that attacks all images, so that its rates are not conditional."""
     if suite.subset == "all":
         raise UsageError(
             f"the suite {suite.name} attacks all images, so its rates do not depend on which models are compared"
         )
-    for name in attacks or ():
-        if name not in suite.attacks:
-            raise unknown("attack", name, suite.attacks)
-    return list(suite.attacks if attacks is None else attacks)
 
 
 class FollowUps:
@@ -113,13 +89,10 @@ class FollowUps:
         with self._progress_of(shown) as progress:
             return count_transfers(targets, results.attacks, plan.labels[right], adversarials, progress)
 
-    def run_conditioning(self, attacks: Sequence[str] | None, shown: bool = False) -> Contested:
+    def run_conditioning(self, shown: bool = False) -> Contested:
         """Attack the images that some models classify correctly and others do not."""
-        plan = self.plan
         with self._progress_of(shown) as progress:
-            return attack_contested(
-                plan.models, plan.question, plan.subset.correct, count_repeats(plan.cells), attacks, progress
-            )
+            return _attack_contested(self.plan, progress)
 
 
 def count_transfers(
@@ -127,7 +100,7 @@ def count_transfers(
     attacks: Sequence[str],
     labels: NDArray[np.int64],
     adversarials: Callable[[int, str], Iterable[tuple[NDArray[np.float32], NDArray[np.bool_]]]],
-    progress: Progress | None = None,
+    progress: Progress,
 ) -> NDArray[np.int64]:
     """Count the adversarial images of every model that fool every other.
 
@@ -141,7 +114,7 @@ def count_transfers(
         The true classes.
     adversarials : callable
         (place of the source, attack) to the images (N, H, W, C) and the successes (N,) of each repeat.
-    progress : Progress, optional
+    progress : Progress
         Is told of every source.
 
     Returns
@@ -151,7 +124,6 @@ def count_transfers(
         repeats.
     """
     counts = np.zeros((len(targets), len(targets), len(attacks), 3), np.int64)
-    progress = progress or Unseen()
     progress.begin("transfer", len(targets))
     for source in range(len(targets)):
         for k, attack in enumerate(attacks):
@@ -169,54 +141,34 @@ def count_transfers(
     return counts
 
 
-def attack_contested(
-    models: Sequence[TrainedModel],
-    question: Question,
-    correct: NDArray[np.bool_],
-    repeats: Repeats,
-    attacks: Sequence[str] | None = None,
-    progress: Progress | None = None,
-) -> Contested:
+def _attack_contested(plan: Plan, progress: Progress) -> Contested:
     """Attack contested images, each with the models that classify it correctly.
 
-    Together with the outcomes on the common subset, they give the rates on the subset of any of the models.
-
-    Parameters
-    ----------
-    models : sequence of TrainedModel
-        The models of a comparison.
-    question : Question
-        Its question. What is exact over all draws is sampled here, in the repeats of the comparison; at most as many
-        contested images are attacked as common ones, chosen alike.
-    correct : ndarray of bool, shape (models, N)
-        Which of all images each model classifies correctly.
-    repeats : dict
-        The comparison's.
-    attacks : sequence of str, optional
-        The attacks to run (default: all).
-    progress : Progress, optional
-        Is told of every model.
-
-    Raises
-    ------
-    UsageError
-        The suite attacks all images, so that its rates are not conditional; or it has no such attack.
+    Together with the outcomes on the common subset, they give the rates on the subset of any of the models. What is
+    exact over all draws is sampled here, in the repeats of the comparison; at most as many contested images are
+    attacked as common ones, chosen alike.
     """
-    names = check_conditional(question.suite, attacks)
-    draws, common = question.suite.only_draws(), np.all(correct, axis=0)
+    question = plan.question
+    check_conditional(question.suite)
+    correct = plan.subset.correct
+    common = np.all(correct, axis=0)
     contested: NDArray[np.bool_] = np.any(correct, axis=0) & ~common
     index = choose(contested, question.images, question.n, question.seed)
-    success = np.full((len(models), len(names), len(index)), np.nan)
-    progress = progress or Unseen()
-    progress.begin(f"attacks on {len(index)} images that some models misclassify", len(models))
-    for model, right, of_model in zip(models, correct[:, index], success, strict=True):
+    attacks = question.suite.only_draws().attacks
+    success = np.full((len(plan.models), len(attacks), len(index)), np.nan)
+    progress.begin(f"attacks on {len(index)} images that some models misclassify", len(plan.models))
+    for model, right, of_model in zip(plan.models, correct[:, index], success, strict=True):
         x, y = question.images[index[right]], question.labels[index[right]]
-        for name, of_attack in zip(names, of_model, strict=True):
-            numbers = repeats.get((*model.key, name), ())
-            if len(x) and numbers:
-                results = draws.attacks[name].outcomes(model.classifier, x, y, question.seed, numbers)
+        for (name, attack), of_attack in zip(attacks.items(), of_model, strict=True):
+            repeats = [
+                cell.repeat
+                for cell in plan.cells
+                if (cell.model, cell.training_seed, cell.attack) == (*model.key, name)
+            ]
+            if len(x) and repeats:
+                results = attack.outcomes(model.classifier, x, y, question.seed, repeats)
                 what = f"attacking {model.label} with {name}"
                 of_attack[right] = np.mean([result.success for result in blame_each(what, results)], axis=0)
         progress.step()
     counts = np.array([common.sum(), contested.sum()], np.int64)
-    return Contested(names, index, correct[:, index], success, counts)
+    return Contested(list(attacks), index, correct[:, index], success, counts)

@@ -16,13 +16,12 @@ from ..errors import ModelError, NoGradientError, UsageError, is_name
 from ..frameworks import Device
 from ..models.batches import largest_batch_size, measure_batch_size
 from ..models.classifier import Classifier, unwrap
-from ..models.preflight import check_model, in_unit_bounds
+from ..models.preflight import check_gradient, check_model, in_unit_bounds
 from ..sources.deployed import AnyOrigin, Origin
 from .blame import blame
 from .progress import Progress, Unseen
 from .question import Question
 from .related import check_control
-from .slopes import checked_gradient
 
 AnyModel = fb.models.base.Model | AnyOrigin
 Models = Mapping[str, AnyModel | Sequence[AnyModel]]
@@ -46,8 +45,6 @@ class TrainedModel:
         Where it comes from, so that another process can load it; None for a model that the caller made.
     depends_on_batch : bool
         Whether its answers depend on the other images of a batch, so that it is asked one image at a time.
-    slope_error : float, optional
-        How far off its gradient is, as a share of the slopes; None where it is not seen to be.
     cause : str
         What usual cause makes it less accurate than it could be, in a sentence; "" where none is seen.
     """
@@ -57,7 +54,6 @@ class TrainedModel:
     classifier: Classifier
     origin: Origin | None = None
     depends_on_batch: bool = False
-    slope_error: float | None = None
     cause: str = ""
 
     @property
@@ -146,14 +142,13 @@ def _check(model: TrainedModel, question: Question) -> TrainedModel:
     classifier, depends_on_batch = compile_and_check(
         model.name, model.classifier, question.images, question.labels, question.batch_size
     )
-    off = None
     attacks = question.suite.attacks.values()
     if any(attack.needs_gradient and not attack.not_applicable(classifier) for attack in attacks):
         try:
-            off = checked_gradient(model.name, classifier, question.images)
+            check_gradient(model.name, classifier.gradient_source or classifier, question.images)
         except NoGradientError as error:
             classifier.no_gradient = str(error)
-    return replace(model, classifier=classifier, depends_on_batch=depends_on_batch, slope_error=off)
+    return replace(model, classifier=classifier, depends_on_batch=depends_on_batch)
 
 
 def compile_and_check(

@@ -97,8 +97,6 @@ def _describe_model(plan: Plan, model: TrainedModel, correct: NDArray[np.bool_])
         "info": model.info,
         "not_applicable": plan.not_applicable[model.key],
     }
-    if model.slope_error:
-        entry["slope_error"] = model.slope_error
     if model.cause:
         entry["cause"] = model.cause
     return entry | find_gradients(model, plan.suite)

@@ -50,10 +50,8 @@ from .ranks import (
 )
 from .variance import (
     NestedVariance,
-    Prediction,
     RateVariance,
     nested_variance,
-    prediction_interval,
     rate_variance,
     upper_variance,
 )
@@ -70,7 +68,6 @@ __all__ = [
     "Located",
     "NestedVariance",
     "Permuted",
-    "Prediction",
     "RateVariance",
     "bootstrap_interval",
     "brown_forsythe",
@@ -99,7 +96,6 @@ __all__ = [
     "paired_t",
     "pairs_needed",
     "permute",
-    "prediction_interval",
     "rate_variance",
     "resample_rates",
     "sign_flips",

@@ -298,7 +298,7 @@ def _sum_between(groups: Sequence[NDArray[np.float64]]) -> float:
     return float((sizes * (means - np.average(means, weights=sizes)) ** 2).sum())
 
 
-class Unequal(NamedTuple):
+class _Unequal(NamedTuple):
     """What the sum of squares between groups is compared with: its expectation, and both degrees of freedom."""
 
     total: float
@@ -306,16 +306,16 @@ class Unequal(NamedTuple):
     df: float
 
 
-def scale_unequal(variances: NDArray[np.float64], trainings: Sequence[int]) -> Unequal:
+def scale_unequal(variances: NDArray[np.float64], trainings: Sequence[int]) -> _Unequal:
     """Return the yardstick of groups from their variances (groups,) and numbers of training runs."""
     sizes = np.asarray(trainings)
     shares = sizes / sizes.sum()
     parts = (1 - shares) * variances
     total = float(parts.sum())
     if total <= NO_VARIANCE:
-        return Unequal(total, math.nan, math.nan)
+        return _Unequal(total, math.nan, math.nan)
     fourth = ((shares * variances).sum()) ** 2 + ((1 - 2 * shares) * variances**2).sum()
-    return Unequal(total, float(total**2 / fourth), float(total**2 / (parts**2 / (sizes - 1)).sum()))
+    return _Unequal(total, float(total**2 / fourth), float(total**2 / (parts**2 / (sizes - 1)).sum()))
 
 
 class Difference(NamedTuple):
