@@ -444,7 +444,7 @@ def _deployments(results: Results) -> Table:
             write_difference(row),
             row["p_adjusted"],
             write_apart(row, row["detectable"]),
-            f"{row['only_source']:,} : {row['only_of_deployments']:,}",
+            f"{row['only_source']:,} : {row['only_deployed']:,}",
             _within(row),
         ]
         for row in frame.to_dict("records")
