@@ -263,7 +263,7 @@ def framework(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
         pytest.skip(f"{name} has not: {', '.join(sorted(missing))}")
     if name in environments.SETUPS:
         monkeypatch.setattr(environments, "directory", lambda: HOSTS)
-    elif name not in frameworks.installed():
+    elif name not in frameworks.list_installed():
         pytest.skip(f"{name} is not installed")
     if request.node.get_closest_marker("gpu") and not gpus(name):
         pytest.skip(f"{name} sees no GPU")

@@ -178,14 +178,6 @@ def test_the_gradient_is_that_of_the_same_passes() -> None:
     np.testing.assert_allclose((gradient * direction).sum(axis=(1, 2, 3)), slopes, rtol=2e-2, atol=1e-3)
 
 
-def test_draws_are_those_of_the_seed() -> None:
-    def logits(seed: int) -> NDArray[np.float32]:
-        return Classifier(rc.averaged(rc.wrap(Noise().eval(), device="cpu"), seed=seed)).logits(drawn(2))
-
-    np.testing.assert_array_equal(logits(0), logits(0))
-    assert np.abs(logits(0) - logits(1)).max() > 1e-2
-
-
 def test_a_probability_that_is_zero_in_float32_has_a_gradient() -> None:
     class Sure(torch.nn.Module):  # type: ignore[misc]
         def forward(self, x: Any) -> Any:
@@ -293,16 +285,6 @@ def plain() -> Any:
 def test_what_cannot_be_averaged(make: Callable[[], Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         make()
-
-
-def test_a_pass_that_answers_more_than_its_image() -> None:
-    class Copies(torch.nn.Module):  # type: ignore[misc]
-        def forward(self, x: Any) -> Any:
-            return torch.rand(2 * len(x), CLASSES)
-
-    classifier = Classifier(rc.averaged(rc.wrap(Copies().eval(), device="cpu")))
-    with pytest.raises(ModelError, match=r"logits \(1, classes\) for one image; 8 asked alone got \(16, 3\)"):
-        classifier.logits(drawn())
 
 
 # RobustBench ----------------------------------------------------------------------------------------------------------

@@ -106,17 +106,6 @@ def test_a_function(what: str, tmp_path: Path) -> None:
     compared(model, images, tmp_path)
 
 
-def test_gradients_are_slopes() -> None:
-    images, step = drawn(2), 1e-2
-    classifier = Classifier(rc.wrap((logits, weights()), device="cpu"))
-    v = np.random.default_rng(1).normal(size=(2, CLASSES)).astype(np.float32)
-    moves = np.eye(PIXELS, dtype=np.float64).reshape(PIXELS, *images.shape[1:]) * step
-    plain = jax.tree.map(np.float64, weights())
-    for image, of_image, gradient in zip(images, v, classifier.vjp(images, v), strict=True):
-        slopes = (logits(plain, image + moves) - logits(plain, image - moves)) @ of_image / (2 * step)
-        np.testing.assert_allclose(gradient.ravel(), slopes, atol=1e-3)
-
-
 def digest_of(seed: int) -> str | None:
     return Classifier(rc.wrap((logits, weights(seed)), device="cpu")).weights_digest
 

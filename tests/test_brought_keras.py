@@ -220,19 +220,6 @@ def test_a_model_with_a_call_of_its_own_is_not_cut() -> None:
         rc.evaluate({"m": rc.wrap(network)}, drawn(), np.zeros(N, int), suite="smoke", progress=False)
 
 
-class Noisy(layers.Layer):  # type: ignore[misc]
-    """Noise of NumPy's, which a trace would keep as it was."""
-
-    def call(self, inputs: Any) -> Any:
-        return inputs + np.random.normal(size=(1, *SHAPE)).astype(np.float32)  # noqa: NPY002
-
-
-def test_a_layer_that_draws_with_numpy_is_refused() -> None:
-    network = keras.Sequential([keras.Input(SHAPE), Noisy(), layers.Flatten(), layers.Dense(CLASSES)])
-    with pytest.raises(ModelError, match=r"(different logits|draws from a global random generator).*averaged"):
-        rc.evaluate({"m": rc.wrap(network)}, drawn(), np.zeros(N, int), suite="smoke", progress=False)
-
-
 class Dropped(layers.Layer):  # type: ignore[misc]
     """A dropout that is active unless somebody says otherwise."""
 
@@ -359,13 +346,6 @@ def test_a_network_of_8_bit_images_without_bounds(first: str) -> None:
 )
 def test_a_network_of_images_in_0_to_1(before: tuple[Any, ...]) -> None:
     assert rc.wrap(sequential(before=before)).bounds == (0, 1)
-
-
-def test_a_division_within_a_network_says_nothing_of_its_images() -> None:
-    model = functional()
-    assert rc.wrap(keras.Model(model.input, model.output / 255)).bounds == (0, 1)
-    images = keras.Input(SHAPE)
-    assert rc.wrap(keras.Model(images, model((255 * images) / 255))).bounds == (0, 1)
 
 
 # precision ------------------------------------------------------------------------------------------------------------
@@ -680,45 +660,6 @@ def test_a_backend(backend: str, tmp_path: Path) -> None:
 # one number for two classes -------------------------------------------------------------------------------------------
 
 
-def one_unit(activation: str | None) -> Any:
-    model = functional(activation="tanh")
-    return keras.Model(model.input, layers.Dense(1, activation)(model.output))
-
-
-ONE_UNIT = {None: "binary-logit", "sigmoid": "binary-probability"}
-
-
-@pytest.mark.parametrize(
-    "activation",
-    [
-        pytest.param(None, marks=brought(what="one unit", typed='rc.wrap(model, outputs="binary-logit")')),
-        pytest.param(
-            "sigmoid",
-            marks=brought(what="one unit with a sigmoid", typed='rc.wrap(model, outputs="binary-probability")'),
-        ),
-    ],
-)
-def test_one_unit(activation: str | None, tmp_path: Path) -> None:
-    network = one_unit(activation)
-    model = rc.wrap(network, outputs=ONE_UNIT[activation])
-    answer, logits = answered(network, drawn())[:, 0], Classifier(model).logits(drawn())
-    of_class_1 = answer if activation else 1 / (1 + np.exp(-answer))
-    np.testing.assert_allclose(np.exp(logits[:, 1]) / np.exp(logits).sum(axis=1), of_class_1, atol=1e-5)
-    compared(model, drawn(), tmp_path)
-
-
-@brought(
-    what="one unit, without saying so",
-    got='the message: pass outputs="binary-logit" or "binary-probability"',
-)
-@pytest.mark.parametrize("activation", ONE_UNIT)
-def test_one_unit_without_saying_so(activation: str | None) -> None:
-    with pytest.raises(
-        ModelError, match=r'received shape \(16, 1\).*outputs="binary-logit"\), or "binary-probability"'
-    ):
-        Classifier(rc.wrap(one_unit(activation))).logits(drawn())
-
-
 # libraries ------------------------------------------------------------------------------------------------------------
 
 
@@ -923,15 +864,6 @@ def test_a_file_of_keras_that_needs_code(before: Any, message: str, tmp_path: Pa
         load_network(path, "tensorflow")
 
 
-@pytest.mark.filterwarnings("ignore:.*rms_scaling")
-def test_a_warning_of_keras_refuses_no_file(tmp_path: Path) -> None:
-    network = sequential(before=(layers.LayerNormalization(rms_scaling=True),))
-    network.save(tmp_path / "a.keras")
-    with pytest.warns(UserWarning, match="rms_scaling"):
-        model = load_network(str(tmp_path / "a.keras"), "tensorflow")
-    np.testing.assert_allclose(Classifier(model).logits(drawn()), answered(network, drawn()), atol=1e-5)
-
-
 @keras.saving.register_keras_serializable("brought")  # type: ignore[untyped-decorator]
 class Nested(layers.Layer):  # type: ignore[misc]
     def __init__(self, **more: Any):
@@ -966,39 +898,3 @@ def test_a_file_of_keras(tmp_path: Path) -> None:
     model = origin.load("cpu")
     np.testing.assert_allclose(Classifier(model).logits(drawn()), answered(functional(), drawn()), atol=1e-5)
     compared(model, drawn(), tmp_path)
-
-
-@brought(
-    what="a file `.keras` of a model that begins with Rescaling(1 / 255)",
-    typed="robustcmp eval --weights tensorflow=a.keras",
-    got="the message: load it in module:function, with bounds=(0, 255)",
-)
-def test_a_file_of_keras_for_8_bit_images(tmp_path: Path) -> None:
-    EIGHT_BIT["Rescaling(1 / 255)"]().save(tmp_path / "a.keras")
-    (origin,) = file_origins([f"tensorflow={tmp_path / 'a.keras'}"])["tensorflow"]
-    with pytest.raises(UsageError, match=r"bounds=\(0, 255\).*For a file, load it in a function .*module:function"):
-        origin.load("cpu")
-
-
-@brought(
-    what="a SavedModel or a file `.h5` that you trust, a softmax at the end, or 8-bit images",
-    typed="robustcmp eval --weights tensorflow=nets:mine",
-)
-@pytest.mark.parametrize(
-    "returned",
-    ["rc.wrap(tf.saved_model.load('saved'))", "rc.wrap(keras.models.load_model('a.h5'), cut_softmax=True)"],
-)
-def test_a_model_from_a_function(returned: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    exported(functional(), Path("saved"))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        functional("softmax").save("a.h5")
-    module = f"brought_{'saved' if 'saved' in returned else 'h5'}"
-    code = f"import keras\nimport tensorflow as tf\nimport robustcmp as rc\n\n\ndef mine():\n    return {returned}\n"
-    Path(f"{module}.py").write_text(code)
-    (origin,) = file_origins([f"tensorflow={module}:mine"])["tensorflow"]
-    np.testing.assert_allclose(
-        Classifier(origin.load("cpu")).logits(drawn()), answered(functional(), drawn()), atol=1e-5
-    )

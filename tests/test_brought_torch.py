@@ -101,12 +101,6 @@ def test_gradients_below_the_smallest_float16_arrive(dtype: str) -> None:
     np.testing.assert_allclose(received * 1e12, expected * 1e12, atol=2e-2)
 
 
-def test_batches_of_a_module_in_bfloat16_differ_by_its_rounding() -> None:
-    layers = [torch.nn.Flatten(), torch.nn.Linear(192, 512), torch.nn.ReLU(), torch.nn.Linear(512, 10)]
-    classifier = Classifier(rc.wrap(torch.nn.Sequential(*layers).eval().bfloat16(), device="cpu"))
-    check_model("m", classifier, drawn(32), classifier.predict(drawn(32)))
-
-
 # kinds of modules -----------------------------------------------------------------------------------------------------
 
 
@@ -394,16 +388,6 @@ def test_tensors_without_values(some: bool) -> None:
         rc.wrap(network, device="cpu")
 
 
-@brought(what="a model that is not deterministic", got="the message: switch off dropout and any other randomness")
-def test_not_deterministic() -> None:
-    class Noisy(torch.nn.Module):  # type: ignore[misc]
-        def forward(self, x: Any) -> Any:
-            return torch.nn.functional.dropout(x.flatten(1)[:, :CLASSES], training=True)
-
-    with pytest.raises(ModelError, match="switch off dropout"):
-        rc.evaluate({"m": rc.wrap(Noisy().eval())}, drawn(), np.zeros(N, np.int64), suite="smoke", progress=False)
-
-
 # files ----------------------------------------------------------------------------------------------------------------
 
 DESIGN = "lenet5"
@@ -423,21 +407,6 @@ def test_safetensors(tmp_path: Path, state: dict[str, Any]) -> None:
     (origin,) = file_origins([f"torch={path}"], DESIGN)["torch"]
     loaded = origin.load("cpu").native.state_dict()
     assert all(torch.equal(loaded[name], tensor) for name, tensor in state.items())
-
-
-@pytest.mark.parametrize("broken", ["cut", "text", "empty", "another network"])
-def test_a_broken_file_of_safetensors(broken: str, tmp_path: Path, state: dict[str, Any]) -> None:
-    safetensors = pytest.importorskip("safetensors.torch")
-    path = tmp_path / "a.safetensors"
-    content = {
-        "cut": lambda: safetensors.save(state)[:-100],
-        "text": lambda: b"\xff" * 64,
-        "empty": lambda: safetensors.save({}),
-        "another network": lambda: safetensors.save({"a.weight": torch.zeros(2, 2)}),
-    }
-    path.write_bytes(content[broken]())
-    with pytest.raises(WeightsError, match=r"a\.safetensors"):
-        load_network(str(path), "torch", DESIGN, device="cpu")
 
 
 @brought(
@@ -577,24 +546,9 @@ def test_networks_that_are_all_asked_wrongly_give_no_answer() -> None:
     assert "No answer yet" not in answer(bounds=(0, 255))
 
 
-def softmaxed(*layers: Any) -> Any:
-    return torch.nn.Sequential(torch.nn.Flatten(), *layers, torch.nn.Softmax(1)).eval()
-
-
 class Normalising(torch.nn.Sequential):  # type: ignore[misc]
     def forward(self, x: Any) -> Any:
         return super().forward((x - 0.13) / 0.3)
-
-
-def test_a_layer_that_stands_twice_stays_in_what_is_cut() -> None:
-    torch.manual_seed(0)
-    twice = torch.nn.ReLU()
-    wide = SIDE * SIDE * 3
-    network = softmaxed(torch.nn.Linear(wide, 16), twice, torch.nn.Linear(16, 16), twice, torch.nn.Linear(16, CLASSES))
-    images = drawn()
-    logits = Classifier(rc.wrap(network, cut_softmax=True)).logits(images)
-    probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(probabilities, answered(network, images), atol=1e-5)
 
 
 @brought(
@@ -700,17 +654,6 @@ def test_a_module_that_detaches_its_answer_has_no_gradient_and_other_attacks_run
     ev = rc.evaluate({"m": model}, drawn(), labels, suite=suite, n=N, repeats=1, progress=False)
     assert "its forward detaches it" in ev.results.not_applicable["m"]["fgsm"]
     assert ev.results.rates()["m"]["single_pixel"] >= 0
-
-
-def test_training_mode_since_a_network_was_wrapped_is_left_to_its_caller() -> None:
-    network = torch.nn.Sequential(convolutional(), torch.nn.Dropout(0.5)).eval()
-    model = rc.wrap(network)
-    network[1].train()
-    classifier = Classifier(model).compile(drawn())
-    assert classifier.traced is None
-    assert network[1].training
-    with pytest.raises(ModelError, match="different logits"):
-        check_model("m", classifier, drawn(), np.zeros(N, np.int64))
 
 
 @brought(

@@ -6,7 +6,6 @@ import logging
 import subprocess
 import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import foolbox as fb
@@ -20,7 +19,7 @@ from robustcmp.attacks import FGSM, Attack, Boundary, SinglePixel
 from robustcmp.attacks.foolbox import FoolboxAttack
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import ModelError
-from robustcmp.frameworks import Framework, TrainableFramework, get_framework
+from robustcmp.frameworks import Framework, TrainableFramework
 from robustcmp.models.classifier import Classifier
 from robustcmp.models.model import Model
 
@@ -90,22 +89,6 @@ def test_workers_change_no_outcome(
 
 
 @on_each
-def test_filling_batches_up_changes_no_outcome(
-    framework: TrainableFramework, zoo_model: Zoo, digits: Dataset, attack: Attack, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    x, y = digits.images[:12], digits.labels[:12]
-    results = []
-    for more in (0, 3):
-        monkeypatch.setattr(type(framework), "filled_size", lambda self, n, more=more: n + more)
-        classifier = Classifier(zoo_model(framework), 64).compile(x)
-        results.append(next(iter(attack.outcomes(classifier, x, y, 3, [0]))))
-    a, b = results
-    same = (a.success == b.success) & (a.queries == b.queries) & (a.adversarial_class == b.adversarial_class)
-    assert (~same).sum() <= 1
-    np.testing.assert_allclose(a.adversarials[same], b.adversarials[same], atol=1e-4)
-
-
-@on_each
 def test_where_candidates_are_made_changes_no_outcome(
     framework: TrainableFramework, zoo_model: Zoo, digits: Dataset, attack: Attack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,7 +96,7 @@ def test_where_candidates_are_made_changes_no_outcome(
     results = []
     for there in (True, False):
         made = []
-        monkeypatch.setattr(type(framework), "filled_size", lambda self, n: n + 3)
+        monkeypatch.setattr(type(framework), "fill_size", lambda self, n: n + 3)
         make = type(framework).maker
         monkeypatch.setattr(type(framework), "is_on_gpu", lambda self, like, there=there: there)
         monkeypatch.setattr(type(framework), "maker", lambda *its, make=make, made=made: made.append(1) or make(*its))
@@ -150,23 +133,6 @@ def test_threads_of_the_caller_are_left_as_they_were(
     assert torch.get_num_threads() == before
 
 
-def test_an_interrupt_while_the_workers_end_is_not_lost(
-    zoo_model: Zoo, digits: Dataset, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    classifier = Classifier(zoo_model("torch")).compile(digits.images)
-    end = ThreadPoolExecutor.shutdown
-
-    def interrupted(self: ThreadPoolExecutor, **options: bool) -> None:
-        end(self, **options)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(ThreadPoolExecutor, "shutdown", interrupted)
-    results = FGSM(epsilons=2).outcomes(classifier, digits.images[:4], digits.labels[:4], 0, [0])
-    with pytest.raises(KeyboardInterrupt):
-        list(results)
-
-
 def test_a_model_that_cannot_be_traced_is_asked_as_it_is(digits: Dataset, caplog: pytest.LogCaptureFixture) -> None:
     import torch
 
@@ -181,33 +147,6 @@ def test_a_model_that_cannot_be_traced_is_asked_as_it_is(digits: Dataset, caplog
     assert compiled.workers == 1
     assert "runs without compilation: ModelError: its trace may be valid only for these images" in caplog.text
     np.testing.assert_array_equal(compiled.logits(digits.images[:9]), classifier.logits(digits.images[:9]))
-
-
-@pytest.mark.parametrize("kept", ["buffer", "hidden buffer", "attribute", "data"])
-def test_a_model_that_is_not_safe_for_threads_is_asked_one_call_after_another(
-    digits: Dataset, caplog: pytest.LogCaptureFixture, kept: str
-) -> None:
-    import torch
-
-    class Scratch(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            torch.manual_seed(0)
-            self.first, self.last = torch.nn.Linear(784, 300), torch.nn.Linear(300, 10)
-            if kept == "attribute":
-                self.hidden = torch.zeros(64, 300)
-            else:
-                self.register_buffer("hidden", torch.zeros(64, 300), persistent=kept == "buffer")
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            hidden = self.hidden.data if kept == "data" else self.hidden
-            hidden[: x.shape[0]].copy_(self.first(x.flatten(1)).detach())  # a trace holds it, unlike len(x)
-            return self.last(torch.relu(hidden[: x.shape[0]])) + 0 * x.sum()
-
-    caplog.set_level(logging.INFO, "robustcmp")
-    compiled = Classifier(rc.wrap(Scratch().eval(), device="cpu")).compile(digits.images)
-    assert compiled.workers == 1
-    assert "a call writes into the network's own arrays" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -245,31 +184,6 @@ def test_a_model_that_keeps_features_is_asked_one_call_after_another(
     compiled = Classifier(rc.wrap(Keeping().eval(), device="cpu")).compile(digits.images)
     assert compiled.workers == 1
     assert said in caplog.text
-
-
-def test_a_program_of_tensorflow_that_is_not_safe_for_threads(
-    digits: Dataset, caplog: pytest.LogCaptureFixture
-) -> None:
-    tf = pytest.importorskip("tensorflow")
-
-    class Scratch(tf.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.hidden = tf.Variable(tf.zeros((28, 28, 1)))
-            self.weights = tf.random.stateless_normal((784, 10), (0, 0))
-
-        def __call__(self, x: Any) -> Any:
-            self.hidden.assign(tf.reduce_mean(x, 0))
-            return tf.reshape(x + 0 * self.hidden, (-1, 784)) @ self.weights
-
-    caplog.set_level(logging.INFO, "robustcmp")
-    assert Classifier(rc.wrap(Scratch(), device="cpu")).compile(digits.images).workers == 1
-    assert "a call writes into the network's own arrays" in caplog.text
-
-
-def test_a_model_of_foolbox_in_numpy_is_asked_as_it_is(digits: Dataset) -> None:
-    classifier = Classifier(numpy_model(two_classes))
-    assert classifier.compile(digits.images) is classifier
 
 
 def test_out_of_memory_halves_the_batch_and_goes_on(digits: Dataset, caplog: pytest.LogCaptureFixture) -> None:
@@ -389,11 +303,6 @@ def test_an_attack_of_foolbox_halves_its_batch_as_well(
     assert expected.success.any()
     np.testing.assert_array_equal(received.success, expected.success)
     np.testing.assert_allclose(received.adversarials, expected.adversarials, atol=1e-6)
-
-
-def test_torchs_compiled_networks_run_out_of_a_gpus_memory_in_their_own_words() -> None:
-    words = "The following operation failed in the TorchScript interpreter.\nRuntimeError: CUDA out of memory."
-    assert get_framework("torch").is_out_of_memory(RuntimeError(words))
 
 
 @pytest.mark.needs("tensors")

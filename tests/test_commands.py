@@ -24,7 +24,7 @@ from robustcmp.cli import command, screen
 from robustcmp.cli import eval as eval_command
 from robustcmp.cli import train as train_command
 from robustcmp.data import cifar10, mnist
-from robustcmp.frameworks import installed
+from robustcmp.frameworks import list_installed
 from robustcmp.networks.weights import read_weights
 from robustcmp.records.attack import Cell
 from robustcmp.records.store import Run
@@ -329,7 +329,7 @@ def test_a_file_where_the_run_should_be(run: Call, elsewhere: Path) -> None:
 
 
 def test_a_framework_that_is_not_installed(run: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("robustcmp.frameworks.installed", lambda: ["torch"])
+    monkeypatch.setattr("robustcmp.frameworks.list_installed", lambda: ["torch"])
     done = run(eval_command.main, *quick(framework="jax"))
     assert done.status == 2
     assert "error: the framework 'jax' is not installed. Install it with: pip install 'robustcmp[jax]'" in done.err
@@ -362,8 +362,8 @@ def test_weights_that_nobody_trained(run: Call) -> None:
     assert "python -m robustcmp.train --model lenet1 --dataset digits --framework torch --recipe default" in done.err
     nowhere = run(eval_command.main, *quick(training_seeds=[40, 41], framework=None))
     assert nowhere.status == 1
-    assert f"{', '.join(installed())}: 40 to 41 (there is 0" in nowhere.err
-    assert nowhere.err.count("--training-seeds 40 41") == len(installed())
+    assert f"{', '.join(list_installed())}: 40 to 41 (there is 0" in nowhere.err
+    assert nowhere.err.count("--training-seeds 40 41") == len(list_installed())
 
 
 def test_the_commands_that_an_error_names_mend_it(run: Call, own_cache: Path) -> None:

@@ -87,7 +87,7 @@ def test_without_dask_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch,
 
 def test_what_a_worker_lacks_is_named() -> None:
     here = dask.describe_worker(SimpleNamespace(name="here"))
-    assert set(frameworks.installed()) <= set(here.frameworks)
+    assert set(frameworks.list_installed()) <= set(here.frameworks)
 
     task: Any = SimpleNamespace(frameworks=("torch", "numpy"), device="cpu")
     there = here._replace(frameworks={"torch": frameworks.versions("torch")})

@@ -76,7 +76,7 @@ def test_examples_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         return
     code = "".join(example.source for example in test.examples)
     needed = frameworks.NAMES if "frameworks.NAMES" in code else [n for n in frameworks.NAMES if f'"{n}"' in code]
-    missing = set(needed) - set(frameworks.installed())
+    missing = set(needed) - set(frameworks.list_installed())
     if missing:
         pytest.skip(f"its examples need {', '.join(sorted(missing))}")
     monkeypatch.chdir(tmp_path)

@@ -5,9 +5,6 @@ from __future__ import annotations
 import importlib
 import math
 import random
-import subprocess
-import sys
-import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import cache
@@ -30,7 +27,7 @@ from robustcmp.attacks.single_pixel import with_pixel
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import ModelError, UsageError
 from robustcmp.frameworks import Framework, Make, TrainableFramework, get_framework
-from robustcmp.frameworks.base import pad, round_up
+from robustcmp.frameworks.base import pad
 from robustcmp.frameworks.hosted import Hosted
 from robustcmp.models.model import Classifier, Model
 from robustcmp.networks.architecture import Architecture, Dense, Flatten, get_architecture, is_trainable, vgg
@@ -153,11 +150,11 @@ def test_an_image_is_answered_alike_in_every_batch(framework: TrainableFramework
 
 
 def test_batches_are_filled_up_to_few_sizes(framework: TrainableFramework) -> None:
-    sizes = [framework.filled_size(n) for n in range(1, 1025)]
+    sizes = [framework.fill_size(n) for n in range(1, 1025)]
     assert sizes == sorted(sizes)
     for n, size in enumerate(sizes, 1):
         assert n <= size <= max(16, 1.25 * n)
-        assert framework.filled_size(size) == size
+        assert framework.fill_size(size) == size
     if not isinstance(framework, Hosted):
         assert len({*sizes}) <= 112
 
@@ -171,14 +168,6 @@ def test_a_batch_is_filled_up_with_its_last_entry_in_the_same_order_of_axes(chan
     assert filled.strides == batch.strides
     np.testing.assert_array_equal(pad(np.array([3, 4]), 4), [3, 4, 4, 4])
     assert pad(batch, 5) is batch
-
-
-@pytest.mark.parametrize("sizes", [1, 4, 16])
-def test_sizes_are_equally_far_apart_from_each_power_of_two_to_the_next(sizes: int) -> None:
-    found = sorted({round_up(n, sizes) for n in range(1, 1025)})
-    for power in (64, 128, 256, 512):
-        between = [size for size in found if power < size <= 2 * power]
-        assert between == [power + power * i // sizes for i in range(1, sizes + 1)]
 
 
 def test_a_placed_network_answers_with_the_weights_it_has_now(
@@ -508,7 +497,7 @@ def like_of(framework: TrainableFramework) -> Any:
 
 
 def interrupted(framework: Framework) -> None:
-    with framework.forked_rng(2):
+    with framework.fork_rng(2):
         raise KeyboardInterrupt
 
 
@@ -518,14 +507,14 @@ def test_forked_rng_seeds_and_restores(framework: TrainableFramework) -> None:
     def drawn() -> bytes:
         return draw(like)[2]
 
-    with framework.forked_rng(1):
+    with framework.fork_rng(1):
         first, second = drawn(), drawn()
-    with framework.forked_rng(1):
+    with framework.fork_rng(1):
         assert drawn() == first
-        with framework.forked_rng(2):
+        with framework.fork_rng(2):
             inner = drawn()
         assert drawn() == second
-    with framework.forked_rng(1):
+    with framework.fork_rng(1):
         assert drawn() == first
         with pytest.raises(KeyboardInterrupt):
             interrupted(framework)
@@ -550,7 +539,7 @@ def test_building_asking_and_training_leave_the_callers_random_state(
     def callers_draws(between: Callable[[], None]) -> list[tuple[float, float, bytes]]:
         random.seed(1)
         np.random.seed(1)  # noqa: NPY002 (a caller may)
-        with framework.forked_rng(1):
+        with framework.fork_rng(1):
             before = draw(like)
             between()
             return [before, draw(like), draw(like)]
@@ -562,14 +551,6 @@ def test_building_asking_and_training_leave_the_callers_random_state(
     assert callers_draws(everything) == undisturbed
     assert len(set(undisturbed)) == 3
     assert callers_draws(one_draw)[1] == undisturbed[2]  # a draw in between is seen
-
-
-def test_the_callers_random_state_does_not_reach_the_weights(framework: TrainableFramework, tiny: Architecture) -> None:
-    built = []
-    for seed in (1, 2):
-        with framework.forked_rng(seed):
-            built.append(framework.get_weights(framework.build(tiny, 5, "cpu"), tiny))
-    assert same_bits(*built)
 
 
 # Devices
@@ -637,13 +618,8 @@ def test_cuda_agrees_with_the_reference(
 # Frameworks by name
 
 
-def test_an_unknown_framework_is_met_with_a_suggestion() -> None:
-    with pytest.raises(UsageError, match=r"unknown framework 'tensorflo': did you mean 'tensorflow'\?"):
-        frameworks.get_framework("tensorflo")
-
-
 def test_a_framework_that_is_not_installed_comes_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frameworks, "installed", lambda: ["torch"])
+    monkeypatch.setattr(frameworks, "list_installed", lambda: ["torch"])
     with pytest.raises(UsageError, match=r"'jax' is not installed\. Install it with: pip install 'robustcmp\[jax\]'"):
         frameworks.get_framework("jax")
 
@@ -659,12 +635,6 @@ def test_networks_and_tensors_are_recognised(framework: TrainableFramework, tiny
     assert frameworks.recognise(np.zeros(3)).name == "numpy"
 
 
-@pytest.mark.parametrize("thing", [3, [1.0], lambda x: x, type("Own", (), {})()])
-def test_what_belongs_to_no_framework_is_a_model_error(thing: Any) -> None:
-    with pytest.raises(ModelError, match=r"expected a network or tensor of torch, tensorflow, jax.*framework="):
-        frameworks.recognise(thing)
-
-
 def test_numpy_models_are_asked_and_not_differentiated() -> None:
     numpy = frameworks.recognise(np.zeros(0))
     images = np.ones((2, 3, 3, 1), np.float32)
@@ -673,51 +643,6 @@ def test_numpy_models_are_asked_and_not_differentiated() -> None:
         numpy.pullback(lambda x: x)
     with pytest.raises(UsageError, match="received NumPy"):
         numpy.place(lambda x: x, "cpu")
-
-
-@pytest.mark.usefixtures("untouched_rng")
-def test_numpys_random_state_is_forked() -> None:
-    numpy = frameworks.recognise(np.zeros(0))
-    np.random.seed(3)  # noqa: NPY002
-    first, second = np.random.random(), np.random.random()  # noqa: NPY002
-    np.random.seed(3)  # noqa: NPY002
-    assert np.random.random() == first  # noqa: NPY002
-    with numpy.forked_rng(2**40 + 1):
-        inner = np.random.random()  # noqa: NPY002
-    assert np.random.random() == second  # noqa: NPY002
-    assert inner not in (first, second)
-
-
-FRESH = """
-    import sys
-    import robustcmp.sources
-    from robustcmp import frameworks
-
-    installed = frameworks.installed()
-    loaded = sorted(set(frameworks.NAMES) & set(sys.modules))
-    assert installed and not loaded, loaded
-    framework = frameworks.get_framework(sys.argv[1])
-    adapters = [name for name in frameworks.NAMES if f"robustcmp.frameworks.{name}" in sys.modules]
-    assert adapters == [sys.argv[1]], adapters
-
-    import eagerpy as ep
-    from robustcmp.networks.architecture import Architecture, Dense, Flatten
-
-    small = Architecture("small", (1, 1, 1), (Flatten("flatten"), Dense("logits", 2)))
-    like = framework.place(framework.build(small, 0, "cpu"), "cpu")[1]
-    drawn = []
-    for _ in range(2):
-        with framework.forked_rng(0):
-            drawn.append(ep.astensor(like).normal((3,)).numpy().tolist())
-    assert drawn[0] == drawn[1], drawn
-"""
-
-
-@pytest.mark.needs("tensors")
-def test_in_a_fresh_process_one_framework_is_loaded_and_forks_its_random_state(framework: TrainableFramework) -> None:
-    command = [sys.executable, "-c", textwrap.dedent(FRESH), framework.name]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
 
 
 # what the caller has set for all of a framework -----------------------------------------------------------------------
@@ -799,14 +724,6 @@ def test_settings_of_the_caller_change_nothing(setting: str) -> None:
             assert loss_of(name) == pytest.approx(loss, rel=1e-6)
     np.testing.assert_array_equal(logits, expected)
     assert rates_with == rates
-
-
-def test_a_module_made_in_inference_mode_is_refused_by_the_name_of_the_setting() -> None:
-    torch = pytest.importorskip("torch")
-    with torch.inference_mode():
-        module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 2)).eval()
-    with pytest.raises(UsageError, match=r"inside torch\.inference_mode\(\)"):
-        rc.wrap(module, device="cpu")
 
 
 def test_channels_first_of_keras_is_seen_by_its_layers() -> None:

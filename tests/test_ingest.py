@@ -21,7 +21,7 @@ from robustcmp.cli import eval as eval_command
 from robustcmp.cli import report as report_command
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import ModelError, UsageError, WeightsError
-from robustcmp.frameworks import TrainableFramework, installed
+from robustcmp.frameworks import TrainableFramework, list_installed
 from robustcmp.models.classifier import Classifier
 from robustcmp.models.model import Model
 from robustcmp.models.preflight import in_unit_bounds
@@ -307,7 +307,7 @@ def test_whole_models_and_weights_of_keras(folder: Path, digits: Dataset) -> Non
 
 
 def test_functions_make_networks(folder: Path, digits: Dataset) -> None:
-    if "jax" in installed():
+    if "jax" in list_installed():
         np.savez("own.npz", **zoo_weights("jax").weights)
         same_answers(load_network("own.npz", "jax", "nets:jax_network"), zoo_model("jax"), digits)
     pytest.importorskip("torch")
@@ -326,7 +326,7 @@ class Malicious:
 
 
 def test_files_that_hold_code_are_not_run(folder: Path) -> None:
-    if "torch" in installed():
+    if "torch" in list_installed():
         import torch
 
         torch.save({"weight": Malicious()}, "evil.pt")
@@ -335,7 +335,7 @@ def test_files_that_hold_code_are_not_run(folder: Path) -> None:
         for file in ("evil.pt", "evil.pth", "evil.ckpt"):
             with pytest.raises(WeightsError, match=rf"{file} is broken, or it holds more than tensors.*state_dict"):
                 load_network(file, "torch", "lenet1")
-    if "tensorflow" in installed():
+    if "tensorflow" in list_installed():
         import keras
 
         x = keras.Input((28, 28, 1))
@@ -346,25 +346,25 @@ def test_files_that_hold_code_are_not_run(folder: Path) -> None:
             load_network("evil.keras", "tensorflow")
     np.savez("evil.npz", weights=np.array([Malicious()], dtype=object))
     with pytest.raises(WeightsError, match=r"evil.npz is not a file of named arrays"):
-        load_network("evil.npz", installed()[0], "lenet1")
+        load_network("evil.npz", list_installed()[0], "lenet1")
     assert not Path("it-ran").exists()
 
 
 def test_weights_of_another_network_name_the_layer_and_both_shapes(folder: Path) -> None:
-    np.savez("own.npz", **zoo_weights(installed()[0]).weights)
+    np.savez("own.npz", **zoo_weights(list_installed()[0]).weights)
     with pytest.raises(
         WeightsError,
         match=r"weights of lenet5: expected conv1/kernel \(5, 5, 1, 6\).*received .*conv1/kernel \(5, 5, 1, 4\)",
     ):
-        load_network("own.npz", installed()[0], "lenet5")
-    if "torch" in installed():
+        load_network("own.npz", list_installed()[0], "lenet5")
+    if "torch" in list_installed():
         write_torch("own.pt")
         with pytest.raises(
             WeightsError,
             match=r"own.pt: expected conv1.weight \(6, 1, 5, 5\), .*received conv1.weight \(4, 1, 5, 5\)",
         ):
             load_network("own.pt", "torch", "lenet5")
-    if "tensorflow" in installed():
+    if "tensorflow" in list_installed():
         write_keras("own.keras")
         zoo_model("tensorflow").native.save_weights("own.weights.h5")
         with pytest.raises(
@@ -507,9 +507,9 @@ def test_code_that_cannot_be_imported(folder: Path) -> None:
     Path("divides.py").write_text("1 / 0\n")
     for module in ("broken", "divides"):
         with pytest.raises(ModelError, match=f"{module} failed when it was imported: (SyntaxError|ZeroDivisionError)"):
-            load_network(f"{module}:network", installed()[0])
+            load_network(f"{module}:network", list_installed()[0])
     with pytest.raises(UsageError, match=r"name the module without .py, nets:trained"):
-        load_network("nets.py:trained", installed()[0])
+        load_network("nets.py:trained", list_installed()[0])
 
 
 @pytest.mark.parametrize(
@@ -526,7 +526,7 @@ def test_code_that_cannot_be_imported(folder: Path) -> None:
 )
 def test_mistyped_code(folder: Path, name: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        load_network(name, installed()[0])
+        load_network(name, list_installed()[0])
 
 
 def test_weights_of_keras_under_another_name_are_not_called_broken(folder: Path) -> None:
@@ -554,8 +554,8 @@ def test_more_or_fewer_layers_are_refused(folder: Path) -> None:
 
 @pytest.mark.parametrize("name", ["own.pt", "own.keras", "own.npz", "own.h5", "own.weights.h5"])
 def test_broken_files_are_one_message(folder: Path, name: str) -> None:
-    framework = {".pt": "torch", ".keras": "tensorflow", ".weights.h5": "tensorflow"}.get(name[3:], installed()[0])
-    if framework not in installed():
+    framework = {".pt": "torch", ".keras": "tensorflow", ".weights.h5": "tensorflow"}.get(name[3:], list_installed()[0])
+    if framework not in list_installed():
         pytest.skip(f"{framework} is not installed")
     content = zoo_weights(framework)
     {

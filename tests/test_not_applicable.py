@@ -129,7 +129,7 @@ def test_foolboxs_gradient_attacks_need_torch_for_functions(
 ) -> None:
     suite = tmp_path / "pgd.toml"
     suite.write_text('[attacks.pgd]\nattack = "LinfPGD"\nepsilons = [0.1]\n[attacks.pixel]\nattack = "SinglePixel"\n')
-    monkeypatch.setattr(frameworks, "installed", lambda: ["jax"])
+    monkeypatch.setattr(frameworks, "list_installed", lambda: ["jax"])
     ev = rc.evaluate(**asked | {"models": {"m": asked["models"]["whole"]}, "suite": suite}, n=4, repeats=1)
     assert "through torch, which is not installed" in ev.results.not_applicable["m"]["pgd"]
 

@@ -80,7 +80,7 @@ def execute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ex
     elsewhere.mkdir()
 
     def run(name: str, *needed: str) -> Executed:
-        missing = set(needed) - set(frameworks.installed())
+        missing = set(needed) - set(frameworks.list_installed())
         if missing:
             pytest.skip(f"not installed: {', '.join(sorted(missing))}")
         notebook = nbformat.read(NOTEBOOKS / name, as_version=4)

@@ -27,10 +27,9 @@ if TYPE_CHECKING:
     import xarray
     from numpy.typing import NDArray
 
-    from .analysis.distances import Distances, ExactPixel
+    from .analysis.figures import Distances, ExactPixel, Trainings
     from .analysis.indicator import IndicatorRange
     from .analysis.significance import Level
-    from .analysis.trainings import Trainings
     from .analysis.verdicts import Verdict
     from .report.plots import Plots
 

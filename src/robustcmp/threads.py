@@ -15,7 +15,7 @@ MOST_WORKERS = 8  # Python's own share of the work is done by one thread at a ti
 PATIENCE = 2.0  # seconds for tasks whose results nobody waits for
 
 
-class Stopped(BaseException):
+class _Stopped(BaseException):
     """Raised inside a worker whose result nobody waits for any more."""
 
 
@@ -47,7 +47,7 @@ def in_order(
     Parameters
     ----------
     function : callable
-        Its second argument raises `Stopped` once the caller has gone, through an error or an interruption; long work
+        Its second argument raises `_Stopped` once the caller has gone, through an error or an interruption; long work
         should call it now and then.
     tasks : iterable
         What to do.
@@ -60,7 +60,7 @@ def in_order(
 
     def check() -> None:
         if gone.is_set():
-            raise Stopped
+            raise _Stopped
 
     pool = ThreadPoolExecutor(workers, thread_name_prefix="robustcmp", initializer=begin)
     begun: deque[Future[Result]] = deque()

@@ -87,7 +87,7 @@ class FoolboxAttack(Attack):
     def not_applicable(self, classifier: Classifier) -> str:
         """Return why the attack cannot run on a model, or "" if it can."""
         is_function = isinstance(unwrap(classifier.model), FunctionsModel)
-        if self.needs_gradient and is_function and "torch" not in frameworks.installed():
+        if self.needs_gradient and is_function and "torch" not in frameworks.list_installed():
             return "Foolbox's gradient attacks reach functions of NumPy arrays through torch, which is not installed."
         return super().not_applicable(classifier)
 
@@ -100,7 +100,9 @@ class FoolboxAttack(Attack):
     ) -> Iterator[AttackResult]:
         """Yield the result of each of the repeats; ``extras["epsilon_success"]`` is (N, epsilons), at each ε."""
         attacked = classifier
-        if isinstance(classifier.model, FunctionsModel) and (self.needs_gradient or "torch" in frameworks.installed()):
+        if isinstance(classifier.model, FunctionsModel) and (
+            self.needs_gradient or "torch" in frameworks.list_installed()
+        ):
             attacked = Classifier(classifier.model.in_torch(), classifier.batch_size)
 
         def attack_batch(x: Images, y: Labels) -> AttackResult:

@@ -23,7 +23,7 @@ from ..data import load_dataset
 from ..deployments import conversion
 from ..errors import ControlError, GroupError, UsageError, check_count, check_seed, check_size
 from ..files import file_digest, json_digest
-from ..frameworks import NAMES, Device, check_device, check_framework, hosted, installed, versions
+from ..frameworks import NAMES, Device, check_device, check_framework, hosted, list_installed, versions
 from ..networks.architecture import get_architecture
 from ..provenance import made_with, processor
 from ..runs.related import measure_agreement
@@ -44,7 +44,6 @@ from .words import describe_measurement
 EPOCHS_OF_DIGITS = 2.0  # the first, in which frameworks compile, and one more
 SHARE = 0.05  # of an epoch, where a network has no recipe for the digits
 CONTROL_IMAGES = 200
-REPETITIONS = 5
 BATCH_SIZES = {"train": (32, 64, 128), "predict": (1, 32, 128)}
 _log = logging.getLogger("robustcmp")
 Progress = Callable[[int, int, str], None]
@@ -64,7 +63,7 @@ def benchmark(
     batch_sizes: Sequence[int] | None = None,
     images: Sequence[int] = (1000,),
     epochs: float | None = None,
-    repetitions: int = REPETITIONS,
+    repetitions: int = 5,
     threads: int | None = None,
     device: Device = "auto",
     seed: int = 0,
@@ -172,8 +171,7 @@ def benchmark(
         question.find_origins(frameworks, deployments, models or {})
         series = question.list_predictions([*dict.fromkeys(sizes)], [*dict.fromkeys(counts)])
     plan = _plan(question, series, repetitions, seed, threads)
-    directory = tempfile.mkdtemp(prefix="robustcmp-") if out is None else out
-    store = BenchmarkStore(directory)
+    store = BenchmarkStore(tempfile.mkdtemp(prefix="robustcmp-") if out is None else out)
     manifest = Manifest(
         format="robustcmp benchmark 1",
         about=question.about | {"what": what, "epochs": epochs if what == "train" else None, "command": command},
@@ -189,9 +187,9 @@ def benchmark(
     if not any(planned.key in store for planned in manifest.plan):
         reasons = dict.fromkeys([*manifest.failed.values(), *manifest.not_applicable.values()])
         raise GroupError(f"nothing could be measured: {'; '.join(reasons)}")
-    measured = open_benchmark(directory)
+    measured = open_benchmark(store.directory)
     if out is None:
-        weakref.finalize(measured, shutil.rmtree, directory, ignore_errors=True)
+        weakref.finalize(measured, shutil.rmtree, store.directory, ignore_errors=True)
     return measured
 
 
@@ -237,7 +235,7 @@ class _Question:
 
     def list_trainings(self, frameworks: Frameworks, sizes: Sequence[int], epochs: float) -> list[_Series]:
         """Return what is trained."""
-        names = _name_frameworks(frameworks, installed(), self.device)
+        names = _name_frameworks(frameworks, list_installed(), self.device)
         data = load_for(self.model, self.dataset, "train", self.data_dir, self.recipe)
         self.data = data.digest
         series = []
@@ -262,7 +260,7 @@ class _Question:
     def find_origins(self, frameworks: Frameworks, deployments: Sequence[str], models: Mapping[str, AnyOrigin]) -> None:
         """Find what predicts, all with the weights of one training but for models from elsewhere."""
         with_weights = frameworks_with(self.model, self.dataset, self.recipe, [self.training_seed])
-        names = _name_frameworks(frameworks, [] if models and frameworks is None else installed(), self.device)
+        names = _name_frameworks(frameworks, [] if models and frameworks is None else list_installed(), self.device)
         if names:
             candidates = [framework for framework in names.values() if framework in with_weights]
             self.weights_of = [*candidates, *with_weights, *names.values()][0]

@@ -33,9 +33,9 @@ __all__ = [
     "check_framework",
     "check_name",
     "get_framework",
-    "installed",
+    "list_installed",
     "known",
-    "named",
+    "require_name",
     "recognise",
     "versions",
 ]
@@ -61,14 +61,14 @@ def check_device(device: str) -> None:
         raise unknown("device", device, DEVICES, {"gpu": "cuda"})
 
 
-def installed() -> list[str]:
+def list_installed() -> list[str]:
     """Return the names of the frameworks that this Python has, without importing one."""
     return [name for name in NAMES if find_spec(name) is not None]
 
 
 def available() -> list[str]:
     """Return the names of the frameworks that are installed, and of the hosts that have an environment."""
-    return [*installed(), *(name for name in environments.names() if environments.is_ready(name))]
+    return [*list_installed(), *(name for name in environments.names() if environments.is_ready(name))]
 
 
 def known() -> list[str]:
@@ -82,10 +82,10 @@ def check_name(name: str) -> None:
         raise unknown("framework", name, known(), ALSO)
 
 
-def named(name: str | None) -> str:
+def require_name(name: str | None) -> str:
     """Return the name of a framework that a caller gave, or raise `UsageError` with those installed if none was."""
     if name is None:
-        there = f"Installed here: {', '.join(installed())}." if installed() else NONE_INSTALLED
+        there = f"Installed here: {', '.join(list_installed())}." if list_installed() else NONE_INSTALLED
         raise UsageError(f"name a framework, as in framework='torch'. {there}")
     return name
 
@@ -95,7 +95,7 @@ def check_framework(name: str) -> None:
     check_name(name)
     if name not in NAMES:
         environments.describe(name)
-    elif name not in installed():
+    elif name not in list_installed():
         raise UsageError(f"the framework {name!r} is not installed. Install it with: pip install 'robustcmp[{name}]'")
 
 

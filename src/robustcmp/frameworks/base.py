@@ -81,7 +81,7 @@ class Framework(ABC):
         with self.full_precision(like):
             return self.array(function(*(self.tensor(array, like) for array in arrays)))
 
-    def filled_size(self, n: int) -> int:
+    def fill_size(self, n: int) -> int:
         """Return to how many a batch of n is better filled up, where each new size costs time or memory."""
         return n
 
@@ -154,7 +154,7 @@ class Framework(ABC):
         """Let calls from this thread use so many threads; nothing where all callers share one pool."""
 
     @abstractmethod
-    def forked_rng(self, seed: int) -> AbstractContextManager[None]:
+    def fork_rng(self, seed: int) -> AbstractContextManager[None]:
         """Seed the framework's global random state inside a ``with`` block and restore the caller's after it."""
 
     def generator_state(self) -> bytes:
@@ -172,7 +172,7 @@ class Framework(ABC):
             Seeds the draws of one call inside a ``with`` block.
         """
 
-        def answered(images: Any) -> Any:
+        def answer_each(images: Any) -> Any:
             x, restore = ep.astensor_(images)
             answers = []
             for i in range(len(x)):
@@ -180,7 +180,7 @@ class Framework(ABC):
                     answers.append(ep.astensor(function(x[i : i + 1].raw)))
             return restore(ep.concatenate(answers))
 
-        return answered
+        return answer_each
 
     def through(self, function: Function, pullback: Pullback) -> tuple[Function, Any]:
         """Return a function of NumPy arrays as one of tensors, with its own pullback, and an empty tensor for it."""
@@ -373,7 +373,7 @@ def seed_generators(framework: Framework, name: str, seed: int, number: int) -> 
     random.seed(own)
     np.random.seed(own)  # noqa: NPY002
     try:
-        with framework.forked_rng(own):
+        with framework.fork_rng(own):
             yield
     finally:
         random.setstate(python)

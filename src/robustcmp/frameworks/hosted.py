@@ -54,17 +54,19 @@ class Hosted(NumPy, TrainableFramework):
         return getattr(error, "out_of_memory", False) or super().is_out_of_memory(error)
 
     def parameters(self, native: Any) -> list[NDArray[Any]] | None:
-        return [*self.get_weights(native, native._architecture).values()] if isinstance(native, HostedNetwork) else None
+        return (
+            [*self.get_weights(native, native._architecture).values()] if isinstance(native, _HostedNetwork) else None
+        )
 
     def place(self, native: Any, device: Device) -> tuple[Function, NDArray[Any]]:
-        if not isinstance(native, HostedNetwork):
+        if not isinstance(native, _HostedNetwork):
             raise ModelError(f"expected a network that {self.name} has built, received {type(native).__name__}")
         check_device(self.name, device)
         return native, np.zeros(0, np.float32)
 
-    def build(self, architecture: Architecture, seed: int, device: Device) -> HostedNetwork:
+    def build(self, architecture: Architecture, seed: int, device: Device) -> _HostedNetwork:
         check_device(self.name, device)
-        return HostedNetwork(self, architecture, seed)
+        return _HostedNetwork(self, architecture, seed)
 
     def get_weights(self, native: Any, architecture: Architecture) -> Weights:
         _, weights = native.call("get_weights")
@@ -95,7 +97,7 @@ def check_device(name: str, device: Device) -> None:
         raise UsageError(f"device 'cuda' was requested, but {name} sees no GPU. Use device='cpu' or 'auto'.")
 
 
-class HostedNetwork:
+class _HostedNetwork:
     """A network in a host: ``network(images) -> logits``. If its process has died, it is built again in another."""
 
     def __init__(self, adapter: Hosted, architecture: Architecture, seed: int):
@@ -121,10 +123,10 @@ class HostedNetwork:
         self, call: str, arrays: dict[str, NDArray[Any]] | None = None, **content: Any
     ) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Ask its host something about it."""
-        process, number = self.living()
+        process, number = self.find_process()
         return process.call(call, arrays, of=number, **content)
 
-    def living(self) -> tuple[HostProcess, int]:
+    def find_process(self) -> tuple[HostProcess, int]:
         """Return its process and its number there; if the process has ended, a new one that has its weights."""
         with self._moving:
             if self._trained and not self._process.alive:
@@ -180,15 +182,15 @@ class HostedNetwork:
 
 class _Trainer(Trainer):
     def __init__(
-        self, network: HostedNetwork, shapes: Mapping[str, tuple[int, ...]], momentum: float, weight_decay: float
+        self, network: _HostedNetwork, shapes: Mapping[str, tuple[int, ...]], momentum: float, weight_decay: float
     ):
         self._network, self._number = network, network.trainer(momentum, weight_decay)
         self._shapes = {name: shape for name, shape in shapes.items() if is_trainable(name)}
-        process, _ = network.living()
+        process, _ = network.find_process()
         weakref.finalize(self, process.forget, self._number)
 
     def _call(self, call: str, arrays: dict[str, NDArray[Any]] | None = None, **content: Any) -> Any:
-        process, _ = self._network.living()
+        process, _ = self._network.find_process()
         return process.call(call, arrays, of=self._number, **content)
 
     def step(self, images: NDArray[np.float32], labels: NDArray[np.int64], learning_rate: float) -> float:

@@ -169,7 +169,7 @@ def _as_matrix(shape: Shape) -> Shape:
     return (math.prod(shape[:-1]), shape[-1]) if len(shape) > 2 else shape
 
 
-class Jax(TrainableFramework):
+class _Jax(TrainableFramework):
     name = "jax"
     data_format = "channels_last"
     differences = {
@@ -190,7 +190,7 @@ class Jax(TrainableFramework):
     def array(self, tensor: Any) -> NDArray[Any]:
         return np.array(tensor)
 
-    def filled_size(self, n: int) -> int:
+    def fill_size(self, n: int) -> int:
         # Every new shape is compiled anew.
         return 1 << (n - 1).bit_length() if n <= 16 else round_up(n, 4)
 
@@ -225,7 +225,7 @@ class Jax(TrainableFramework):
         self, pullback: Pullback, images: NDArray[np.float32], v: NDArray[np.float32], like: Any
     ) -> NDArray[np.float32]:
         parts = [slice(start, start + GRADIENTS) for start in range(0, len(images), GRADIENTS)]
-        return np.concatenate([super(Jax, self).vjp(pullback, images[part], v[part], like) for part in parts])
+        return np.concatenate([super(_Jax, self).vjp(pullback, images[part], v[part], like) for part in parts])
 
     def compile(
         self, function: Function, native: Any, images: NDArray[np.float32], like: Any
@@ -243,7 +243,7 @@ class Jax(TrainableFramework):
         return jax_says or super().is_out_of_memory(error)
 
     @contextmanager
-    def forked_rng(self, seed: int) -> Iterator[None]:
+    def fork_rng(self, seed: int) -> Iterator[None]:
         # JAX itself has no global state; EagerPy, through which Foolbox draws, keeps one.
         from eagerpy.tensor.jax import JAXTensor
 
@@ -315,7 +315,7 @@ COMPILED_ON_A_CPU = {"xla_disable_hlo_passes": "cse_barrier_expander"}
 Stepped = tuple[Parameters, Parameters, jax.Array]  # new parameters, new velocity, the loss before
 
 
-def training_step(architecture: Architecture, momentum: float, weight_decay: float) -> Callable[..., Stepped]:
+def _make_step(architecture: Architecture, momentum: float, weight_decay: float) -> Callable[..., Stepped]:
     """Return one step of a training: a pure function of parameters, velocity, images, labels and the rate."""
 
     def loss(
@@ -345,7 +345,7 @@ class _Trainer(Trainer):
             name: jnp.zeros_like(parameter) for name, parameter in network.parameters.items() if is_trainable(name)
         }
 
-        update = training_step(architecture, momentum, weight_decay)
+        update = _make_step(architecture, momentum, weight_decay)
         on_cpu = all(device.platform == "cpu" for velocity in self._velocity.values() for device in velocity.devices())
 
         @partial(jax.jit, compiler_options=COMPILED_ON_A_CPU if on_cpu else None)
@@ -371,4 +371,4 @@ class _Trainer(Trainer):
         self._velocity = {name: jnp.array(velocity[name]) for name in self._velocity}
 
 
-FRAMEWORK = Jax()
+FRAMEWORK = _Jax()

@@ -105,7 +105,7 @@ def _generators(model: Any) -> list[Any]:
 
 
 @contextmanager
-def seeded_layers(model: Any) -> Iterator[None]:
+def seed_layers(model: Any) -> Iterator[None]:
     """Seed the generators of a model's layers by Python's inside a ``with`` block, and restore them after it."""
     before = [(state, sys.modules["keras"].ops.convert_to_numpy(state)) for state in _generators(model)]
     for state, _ in before:

@@ -36,7 +36,7 @@ class NumPy(Framework):
         return pullback
 
     @contextmanager
-    def forked_rng(self, seed: int) -> Iterator[None]:
+    def fork_rng(self, seed: int) -> Iterator[None]:
         kept = np.random.get_state()  # noqa: NPY002
         np.random.seed(seed % 2**32)  # noqa: NPY002
         try:

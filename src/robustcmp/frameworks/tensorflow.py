@@ -111,7 +111,7 @@ def _own_defaults() -> Iterator[None]:
         config.set_dtype_policy(kept[2])
 
 
-class TensorFlow(TrainableFramework):
+class _TensorFlow(TrainableFramework):
     name = "tensorflow"
     data_format = "channels_last"
     differences = {
@@ -129,7 +129,7 @@ class TensorFlow(TrainableFramework):
     def array(self, tensor: Any) -> NDArray[Any]:
         return np.array(tensor)
 
-    def filled_size(self, n: int) -> int:
+    def fill_size(self, n: int) -> int:
         return round_up(n, 16)  # oneDNN keeps what it has made for each size
 
     @cache  # noqa: B019, there is one TensorFlow
@@ -165,7 +165,7 @@ class TensorFlow(TrainableFramework):
         return full or isinstance(error, tf.errors.ResourceExhaustedError) or super().is_out_of_memory(error)
 
     @contextmanager
-    def forked_rng(self, seed: int) -> Iterator[None]:
+    def fork_rng(self, seed: int) -> Iterator[None]:
         # tf.random has no way to read its global seed back, so the state is kept where TensorFlow keeps it.
         state = vars(_context.context())
         kept = {name: state[name] for name in ("_seed", "_rng") if name in state}  # _rng is there once it was used
@@ -487,4 +487,4 @@ class _Trainer(Trainer):
             variable.assign(velocity[name])
 
 
-FRAMEWORK = TensorFlow()
+FRAMEWORK = _TensorFlow()

@@ -119,7 +119,7 @@ def _tensors_in(value: Any, depth: int) -> list[torch.Tensor]:
     return [tensor for each in list(inside) for tensor in _tensors_in(each, depth - 1)]
 
 
-class Torch(TrainableFramework):
+class _Torch(TrainableFramework):
     name = "torch"
     data_format = "channels_first"
     differences = {
@@ -137,7 +137,7 @@ class Torch(TrainableFramework):
         array: NDArray[Any] = tensor.detach().cpu().numpy()
         return array
 
-    def filled_size(self, n: int) -> int:
+    def fill_size(self, n: int) -> int:
         return round_up(n, 16)  # oneDNN keeps what it has made for each size
 
     def forward(self, function: Function, like: Any, *arrays: NDArray[Any]) -> NDArray[np.float32]:
@@ -200,7 +200,7 @@ class Torch(TrainableFramework):
         torch.set_num_threads(count)
 
     @contextmanager
-    def forked_rng(self, seed: int) -> Iterator[None]:
+    def fork_rng(self, seed: int) -> Iterator[None]:
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             yield
@@ -502,4 +502,4 @@ class _Trainer(Trainer):
             self._optimizer.state[parameter]["momentum_buffer"] = buffer.to(self._device)
 
 
-FRAMEWORK = Torch()
+FRAMEWORK = _Torch()

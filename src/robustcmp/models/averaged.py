@@ -13,7 +13,7 @@ import eagerpy as ep
 from ..errors import ModelError, UsageError, check_count, check_seed
 from ..frameworks import Framework
 from ..frameworks.base import seed_generators
-from ..frameworks.keras_networks import is_keras, seeded_layers
+from ..frameworks.keras_networks import is_keras, seed_layers
 from .classifier import Classifier
 from .model import Model
 
@@ -105,7 +105,7 @@ def _seed(framework: Framework, native: Any, seed: int, number: int) -> Iterator
     network = getattr(native, "keras", native)
     with (
         seed_generators(framework, "averaged", seed, number),
-        seeded_layers(network) if is_keras(network) else nullcontext(),
+        seed_layers(network) if is_keras(network) else nullcontext(),
     ):
         yield
 

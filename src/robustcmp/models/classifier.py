@@ -203,7 +203,7 @@ class Classifier:
 
     def _fill(self, *arrays: NDArray[Any]) -> list[NDArray[Any]]:
         n = len(arrays[0])
-        size = min(self.framework.filled_size(n), max(n, self._fits[0]))
+        size = min(self.framework.fill_size(n), max(n, self._fits[0]))
         return [pad(array, size) for array in arrays]
 
     def classes(self, forward: Callable[..., NDArray[np.float32]], *arrays: NDArray[Any]) -> NDArray[np.int64]:
@@ -350,12 +350,12 @@ class Classifier:
             return
 
         def work(task: Task, check: Callable[[], None]) -> Result:
-            def asked(images: int) -> None:
+            def count(images: int) -> None:
                 check()
                 if self._asked is not None:
                     self._asked(images)
 
-            classifier = self.with_callback(asked)
+            classifier = self.with_callback(count)
             classifier.workers = 1
             return function(classifier, task)
 

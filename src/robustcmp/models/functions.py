@@ -109,7 +109,7 @@ def _check_answer(
     `rows` are the numbers of axes that an answer with a row for each image may have; none where it is no such answer.
     """
 
-    def checked(*arrays: NDArray[np.float32]) -> NDArray[Any]:
+    def check(*arrays: NDArray[np.float32]) -> NDArray[Any]:
         try:
             answer = np.asarray(function(*map(np.array, arrays)))  # of copies, as it may write into its images
         except ValueError as error:
@@ -129,7 +129,7 @@ def _check_answer(
             )
         return answer.astype(dtype)
 
-    return checked
+    return check
 
 
 class FiniteDifferences:
