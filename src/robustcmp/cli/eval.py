@@ -332,6 +332,7 @@ def _estimate(comparison: _Comparison, suite: Suite, arguments: dict[str, Any]) 
     for attack in suite.attacks:
         to_do = f"{missing[attack]} of {cells[attack]} cells to do, about {duration(seconds[attack])}"
         show(f"{attack}: {to_do if cells[attack] else 'not applicable'}")
+    show(f"health checks: about {duration(plan.check_seconds())}")
     show(f"about {duration(sum(seconds.values()))} for all attacks on this machine; the run is {directory}")
 
 
