@@ -55,7 +55,7 @@ def images(source: Source, split: str, n: int) -> NDArray[np.float32]:
         pytest.skip(str(error))
 
 
-def own_network(data_format: str) -> tuple[Model, NDArray[np.float32]]:
+def own_network() -> tuple[Model, NDArray[np.float32]]:
     """Return a wrapped torch module that robustcmp knows nothing of, and images."""
     torch = pytest.importorskip("torch")
 
@@ -66,14 +66,13 @@ def own_network(data_format: str) -> tuple[Model, NDArray[np.float32]]:
             self.dense = torch.nn.Linear(8, 5)
 
         def forward(self, x: Any) -> Any:
-            x = x if data_format == "channels_first" else x.permute(0, 3, 1, 2)
             return self.dense(torch.nn.functional.silu(self.conv(x)).mean((2, 3)))
 
     with torch.random.fork_rng():
         torch.manual_seed(0)
         network = Own().eval()
     images = np.random.default_rng(0).random((20, 6, 7, 3), np.float32)
-    return rc.wrap(network, data_format=data_format), images  # type: ignore[arg-type]
+    return rc.wrap(network), images
 
 
 def converted(runtime: Runtime, model: Model, kind: str, images: Any, folder: Path) -> Session:

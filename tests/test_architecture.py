@@ -7,7 +7,6 @@ import tomllib
 from importlib.resources import files
 from typing import Any
 
-import msgspec
 import pytest
 
 from robustcmp.errors import UsageError
@@ -81,17 +80,6 @@ def test_lenet5_layer_by_layer() -> None:
     ]
 
 
-def test_weights_of_lenet1() -> None:
-    assert get_architecture("lenet1").weight_shapes == {
-        "conv1/kernel": (5, 5, 1, 4),
-        "conv1/bias": (4,),
-        "conv2/kernel": (5, 5, 4, 12),
-        "conv2/bias": (12,),
-        "logits/kernel": (192, 10),
-        "logits/bias": (10,),
-    }
-
-
 @pytest.mark.parametrize(
     ("layer", "given", "output", "weights"),
     [
@@ -124,20 +112,6 @@ def test_only_a_dense_layer_right_after_a_flatten_is_reordered(tiny: Architectur
         "dlbench_mnist": {"dense": (12, 12, 64)},
         "dlbench_cifar10": {"dense": (6, 6, 64)},
     }
-
-
-def test_parameters_are_the_sum_of_the_weights(tiny: Architecture) -> None:
-    assert tiny.parameters == sum(math.prod(shape) for shape in tiny.weight_shapes.values())
-    assert tiny.parameters == (3 * 3 * 2 * 4 + 4) + (2 * 2 * 4 * 5 + 5) + (30 * 7 + 7) + (7 * 3 + 3)
-
-
-def test_an_architecture_is_a_value() -> None:
-    lenet5 = get_architecture("lenet5")
-    copy = msgspec.convert(msgspec.to_builtins(lenet5), Architecture)
-    assert copy == lenet5
-    assert hash(copy) == hash(lenet5)
-    with pytest.raises(AttributeError):
-        lenet5.name = "lenet6"  # type: ignore[misc]
 
 
 def test_an_unknown_name_is_met_with_a_suggestion() -> None:

@@ -265,19 +265,11 @@ def test_a_model_from_elsewhere_answers(stranger: Path) -> None:
     np.testing.assert_allclose(tfjs.RUNTIME.open(stranger)(images), expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "name", ["../group2.bin", "/etc/passwd", "https://example.org/w.bin", "a/../group2.bin", "..", "", "a\\b", 7]
-)
+@pytest.mark.parametrize("name", ["../group2.bin", "/etc/passwd", "https://example.org/w.bin", "..", "", 7, "link"])
 def test_weights_lie_beside_their_file(stranger: Path, name: Any) -> None:
+    (stranger.parent / "link").symlink_to("/etc/hostname")
     changed(stranger, lambda content: content["weightsManifest"][1].update(paths=[name]))
     with pytest.raises(DeploymentError, match="own folder"):
-        tfjs.read(stranger)
-
-
-def test_a_link_is_no_file_beside_it(stranger: Path) -> None:
-    (stranger.parent / "group2.bin").unlink()
-    (stranger.parent / "group2.bin").symlink_to("/etc/hostname")
-    with pytest.raises(DeploymentError, match="link"):
         tfjs.read(stranger)
 
 
@@ -287,13 +279,16 @@ def test_a_link_is_no_file_beside_it(stranger: Path) -> None:
         (lambda content: content.update(format="graph-model"), "graph-model"),
         (lambda content: content.pop("modelTopology"), "modelTopology"),
         (lambda content: content.update(weightsManifest=7), "no layers model"),
-        (lambda content: content["weightsManifest"][1]["weights"][0].update(shape=[3]), "expects 12 bytes.*received 8"),
+        (
+            lambda content: content["weightsManifest"][1]["weights"][0].update(shape=[3]),
+            "expects 60 bytes.*received 56",
+        ),
         (
             lambda content: content["weightsManifest"][1]["weights"][0].update(shape=[1]),
-            "expects 4 bytes.*received more",
+            "expects 52 bytes.*received 56",
         ),
         (lambda content: content["weightsManifest"][1]["weights"][0].update(shape=[-1]), "last/bias"),
-        (lambda content: content["weightsManifest"][1]["weights"][0].update(shape=[10**12]), "declares.*at most"),
+        (lambda content: content["weightsManifest"][1]["weights"][0].update(shape=[10**12]), "expects .* bytes"),
         (lambda content: content["weightsManifest"][1]["weights"][0].update(dtype="string"), "string"),
         (lambda content: content["weightsManifest"][1].update(paths=["absent.bin"]), "absent.bin"),
     ],

@@ -90,84 +90,11 @@ def test_the_control_passes_for_resnet20_and_fails_with_another_weight(cifar10: 
     assert again.results.same_weights["logits"] > 1e-4
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("model", ["lenet1", "lenet5"])
-def test_the_control_passes_for_every_pair(model: str, digits: Dataset, suite: Path) -> None:
-    models = rc.same_weights(rc.load_model(model, framework="torch", dataset="digits", device="cpu"), device="cpu")
-    assert list(models) == list_installed()
-    ev = control(models, digits, suite)
-    result = ev.results.same_weights
-    assert result is not None
-    assert result["passed"] is True
-    assert 0 < result["logits"] < 1e-5 if len(models) > 1 else True
-    assert result["predictions"] == 0
-    pairs = len(models) * (len(models) - 1) // 2
-    assert {attack: len(differ) for attack, differ in result["differ"].items()} == dict.fromkeys(
-        ev.results.attacks, pairs
-    )
-    assert ev.indicator == {}
-    assert ev.verdicts == []
-    summary = ev.to_json()
-    assert summary["indicator"] is None
-    assert summary["same_weights"] == result
-    assert "Robustness indicator" not in repr(ev)
-    assert "Passed: the same weights give the same results" in " ".join(repr(ev).split())
-    ev.to_html(suite.with_suffix(".html"))
-    assert "Passed: the same weights" in suite.with_suffix(".html").read_text()
-
-
-@pytest.mark.slow
-def test_one_weight_that_is_another_fails(digits: Dataset, suite: Path) -> None:
-    models = rc.same_weights(rc.load_model("lenet5", framework="jax", dataset="digits", device="cpu"), device="cpu")
-    perturbed(models["torch"], 0.01)
-    result = control(models, digits, suite).results.same_weights
-    assert result is not None
-    assert result["passed"] is False
-    assert result["logits"] > 1e-4
-
-
-@pytest.mark.slow
-def test_the_command_ends_with_1_where_it_fails(
-    tmp_path: Path, suite: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    arguments = ["--model", "lenet1", "--dataset", "digits", "--framework", "torch", "jax", "--suite", str(suite)]
-    arguments += ["--same-weights", "tensorflow", "--json"]
-    assert eval_command.main(arguments) == 0
-    passed = json.loads(capfd.readouterr().out)
-    assert passed["frameworks"] == ["torch", "jax"]
-    assert passed["same_weights"]["passed"] is True
-    assert list(passed["same_weights"]["differ"]["fgsm"]) == ["torch|jax"]
-    assert passed["out"] == "runs/lenet1-digits-quick-same-weights-tensorflow"
-
-    carry_carelessly(monkeypatch)
-    assert eval_command.main([*arguments, "--out", "careless"]) == 1
-    captured = capfd.readouterr()
-    assert json.loads(captured.out)["same_weights"]["passed"] is False
-    assert "error: these frameworks give different results for the same weights" in captured.err
-    assert eval_command.main([*arguments, "--out", "careless"]) == 1  # the finished run says it again
-
-
 def test_what_cannot_be_carried() -> None:
     with pytest.raises(UsageError, match="expected a model of the zoo"):
         rc.same_weights(rc.wrap(lambda x: x.mean(axis=(1, 2)), framework="jax"))
     with pytest.raises(UsageError, match="unknown framework 'troch': did you mean 'torch'"):
         rc.same_weights(rc.load_model("lenet1", framework="torch", dataset="digits"), ["troch"])
-
-
-@pytest.mark.slow
-def test_what_is_a_control_and_what_is_not(digits: Dataset, suite: Path) -> None:
-    one, other = (rc.load_model("lenet1", framework=name, dataset="digits", device="cpu") for name in ("torch", "jax"))
-    carried = rc.same_weights(one, ["jax", "tensorflow"], device="cpu")
-    mixed = control({"torch": one, "jax": carried["jax"]}, digits, suite)
-    assert mixed.results.same_weights is not None
-    assert mixed.results.same_weights["passed"]
-    two = control({"torch's": carried["jax"], "jax's": rc.same_weights(other, ["jax"])["jax"]}, digits, suite)
-    assert two.results.same_weights is None
-    assert set(two.indicator) == {"torch's", "jax's"}
-    suite.write_text('[attacks.fgsm]\nattack = "FGSM"\n')
-    with pytest.raises(UsageError, match="needs FGSM and SinglePixel, and the suite lacks one"):
-        control(carried, digits, suite)
 
 
 def test_the_command_needs_two_frameworks(

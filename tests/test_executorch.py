@@ -68,6 +68,6 @@ def test_files_that_are_cut_or_no_programs_are_refused(tmp_path: Path) -> None:
 
 
 def test_what_has_no_architecture_is_refused(tmp_path: Path) -> None:
-    model, images = deployed.own_network("channels_first")
+    model, images = deployed.own_network()
     with pytest.raises(DeploymentError, match="by their architecture"):
         RUNTIME.convert(model, "", images, tmp_path / "a.pte")

@@ -12,7 +12,6 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 import scipy.stats
-import simulations as sim
 import statsmodels.stats.contingency_tables
 import statsmodels.stats.multitest
 from hypothesis import assume, given, settings
@@ -186,8 +185,6 @@ def test_equivalence_is_an_interval_within_the_margin() -> None:
     assert same.p == pytest.approx(0.95**59)
     assert equivalent_models(np.zeros(59), same.high * 1.001).p < 0.05
     assert equivalent_frameworks(np.ones(3), np.ones(3), 0.5).p == 1
-    with pytest.raises(UsageError, match="margin should be above 0"):
-        equivalent_models(np.zeros(3), 0)
 
 
 @pytest.mark.parametrize(
@@ -210,11 +207,6 @@ def test_a_margin_in_points_is_an_error(test: Callable[[float], object]) -> None
         test(-0.05)
 
 
-def test_a_margin_of_distances_is_in_their_unit() -> None:
-    distances = np.array([10.1, 10.2]), np.array([10.1, 10.3])
-    assert equivalent_frameworks(*distances, 5.0, largest=math.inf).p < 0.05
-
-
 def test_student_over_trainings() -> None:
     rates = np.array([0.2, 0.25, 0.4, 0.3])
     expected = scipy.stats.t.interval(0.95, 3, rates.mean(), scipy.stats.sem(rates))
@@ -234,24 +226,10 @@ def test_sign_flips_are_all_of_them_in_the_limit() -> None:
     assert (other.statistic, other.p) == (-found.statistic, found.p)
 
 
-def test_label_permutation_of_two_models_is_sign_flips() -> None:
-    rng = np.random.default_rng(2)
-    values = rng.integers(0, 6, (2, 40)) / 5
-    values[1] += 0.12
-    [flips] = sign_flips((values[0] - values[1])[None], resamples=20_000)
-    assert label_permutation(values, resamples=20_000).p == pytest.approx(flips.p, abs=0.02)
-
-
 def test_distances_rank_failures_last() -> None:
-    a, b, c = np.array([1.0, 2, 3, np.inf]), np.array([2.0, 3, np.inf, np.inf]), np.array([3.0, 4, 5, 1])
+    a = np.array([1.0, 2, 3, np.inf])
+    b = np.array([2.0, 3, np.inf, np.inf])
     assert sign_test(b, a) == (3, 0.25)  # three farther, none nearer, one tie of failures
-    ranks = np.array([scipy.stats.rankdata(its) for its in np.array([a, b, c]).T])
-    ties = sum(
-        (np.unique(its, return_counts=True)[1] ** 3 - np.unique(its, return_counts=True)[1]).sum() for its in ranks
-    )
-    chi = 12 / (4 * 3 * 4) * (ranks.sum(axis=0) ** 2).sum() - 3 * 4 * 4
-    expected = chi / (1 - ties / (4 * (27 - 3)))
-    assert friedman(np.array([a, b, c])).statistic == pytest.approx(expected)
     assert friedman(np.array([a, b])) == sign_test(a, b)
 
 
@@ -388,28 +366,11 @@ def test_trainings_that_agree_are_nothing_to_measure_a_difference_by() -> None:
     assert split_variance([its]).loc["x", ["training_run", "share", "low", "high"]].tolist() == [0, 1, 0, 1]
 
 
-def test_the_two_way_range_is_no_narrower_than_the_t_interval() -> None:
-    for runs in (2, 3, 10):
-        world = sim.World((-0.8, -0.6), runs=runs, run_sd=0.2)
-        for rng in np.random.default_rng(runs).spawn(15):
-            a, b = world.draw(rng).mean(axis=2)
-            wide = two_way_interval(a, b, resamples=2000)
-            t = scipy.stats.ttest_ind(a.mean(axis=1), b.mean(axis=1)).confidence_interval()
-            assert wide.high - wide.low >= 0.9 * min(t.high - t.low, 1)
-
-
 def test_where_trainings_agree_or_there_is_one_image_any_difference_is_possible() -> None:
     rng = np.random.default_rng(0)
     constant = np.repeat((rng.random((1, 50)) < 0.5).astype(float), 3, axis=0)
     assert two_way_interval(constant, constant[::-1]) == (-1, 1)
     assert two_way_interval(np.ones((2, 1)), np.zeros((3, 1))) == (-1, 1)
-
-
-def test_means_nearer_than_chance_has_them_leave_no_share() -> None:
-    """F = 0 lies below its 2.5 % point: not even a share of 0 fits."""
-    found = nested_variance(np.array([[0.1, 0.2, 0.3], [0.3, 0.2, 0.1]]))
-    assert found.share < 0
-    assert (found.low, found.high) == (0, 0)
 
 
 def test_different_images_and_nan_are_errors() -> None:
@@ -431,11 +392,6 @@ def test_different_images_and_nan_are_errors() -> None:
     ):
         with pytest.raises(UsageError, match="expected a value for every image and training, received NaN"):
             missing()
-
-
-def test_of_one_image_nothing_is_known() -> None:
-    assert bootstrap_interval(np.array([0.3])) == (0, 1)
-    assert difference_intervals(np.array([[1.0]])) == [(-1, 1)]
 
 
 def test_two_models_are_tested_jointly_as_the_pair_that_they_are() -> None:
@@ -469,30 +425,3 @@ def test_the_range_of_r_and_the_ranks() -> None:
     assert ranges["c"][:2] == (2, 2)
     assert min(indicator_ranges([same], 2000)["a"].ranks) > 0.1
     assert sum(indicator_ranges([same], 100)["b"].ranks) == pytest.approx(1)
-
-
-# Simulated truth, in small; `make validity` does more
-
-
-def within(share: float, low: float, high: float, runs: int) -> bool:
-    """Whether a share of simulations lies where it should, give or take four Monte Carlo standard errors."""
-    error = 4 * math.sqrt(0.05 * 0.95 / runs)
-    return low - error <= share <= high + error
-
-
-@pytest.mark.parametrize("name", sim.COVERAGE)
-def test_intervals_cover(name: str) -> None:
-    simulate, low, high = sim.COVERAGE[name]
-    assert within(sim.share(simulate, 150, 7), low, high, 150)
-
-
-@pytest.mark.slow
-def test_what_is_the_same_is_rarely_told_apart_and_what_differs_is() -> None:
-    found = {name: sim.share(simulate, 60, 3) for name, (simulate, _, _) in sim.TOLD_APART.items()}
-    for name, (_, low, high) in sim.TOLD_APART.items():
-        assert within(found[name], low, high, 60), (name, found[name])
-    # Without a target: about 70 %, where 80 % are asked for.
-    assert 0.5 < found["the detectable difference, six frameworks, five trainings, spreads of 2018"] < 0.9
-    # Why the two levels are never mixed.
-    trainings = found["models, two trainings of one framework"]
-    assert trainings > found["frameworks, trainings of one framework split in two"] + 0.1

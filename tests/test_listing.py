@@ -14,7 +14,7 @@ from robustcmp.data import DATASETS, mnist
 from robustcmp.errors import UsageError
 from robustcmp.records.manifest import suite_names
 from robustcmp.records.store import Run
-from robustcmp.sources.from_zoo import FromZoo, all_trained, find_weights, spans, trained_seeds
+from robustcmp.sources.from_zoo import FromZoo, find_weights, list_seeds, list_trainings, spans
 from robustcmp.sources.recipes import SHIPPED, models_on
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
@@ -36,7 +36,7 @@ def listed(capsys: pytest.CaptureFixture[str]) -> Json:
 def test_the_zoo_that_ships(listed: Json) -> None:
     rows = listed("zoo")
     files = [path.name for path in (SHIPPED / "weights").iterdir() if path.name.endswith(".h5")]
-    assert len(files) == len(all_trained())
+    assert len(files) == len(list_trainings())
     for row in rows:
         name = f"{row['model']}-{row['dataset']}-{row['framework']}-{row['recipe']}-"
         seeds = [int(file.removeprefix(name).removesuffix(".h5")) for file in files if file.startswith(name)]
@@ -58,12 +58,12 @@ def test_what_was_trained_here_stands_before_what_ships(listed: Json, own_cache:
 
 
 def test_the_seeds_of_a_model(own_cache: Path) -> None:
-    shipped = trained_seeds("lenet1", "digits", "torch")
+    shipped = list_seeds("lenet1", "digits", "torch")
     assert 0 in shipped
     (own_cache / "weights").mkdir(parents=True)
     for file in (FromZoo("lenet1", "digits", "torch", seed=77).file, "lenet1-digits-torch-default-x.h5"):
         (own_cache / "weights" / file).touch()
-    assert trained_seeds("lenet1", "digits", "torch") == [*shipped, 77]
+    assert list_seeds("lenet1", "digits", "torch") == [*shipped, 77]
 
 
 @pytest.mark.parametrize(

@@ -45,9 +45,8 @@ def test_an_int8_conversion_computes_in_int8_and_changes_few_classes(source: dep
     assert sizes[0] > 3 * sizes[1]
 
 
-@pytest.mark.parametrize("data_format", ["channels_first", "channels_last"])
-def test_a_torch_module_of_ones_own_is_converted_as_it_is(data_format: Any, tmp_path: Path) -> None:
-    model, images = deployed.own_network(data_format)
+def test_a_torch_module_of_ones_own_is_converted_as_it_is(tmp_path: Path) -> None:
+    model, images = deployed.own_network()
     session = deployed.converted(RUNTIME, model, "", images[:4], tmp_path)
     assert session.shape == images.shape[1:]
     deployed.check_agreement(model, session, images)

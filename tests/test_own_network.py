@@ -142,10 +142,3 @@ def test_the_file_itself(network: Path) -> None:
     Path("other.toml").write_text(NETWORK.partition("[default.digits]")[0])
     with pytest.raises(UsageError, match=r"other\.toml has no recipe: add a table \[default\.DATASET\]"):
         rc.load_model("other.toml", framework=list_installed()[0])
-
-
-def test_the_last_layer_gives_logits(network: Path) -> None:
-    text = NETWORK[: NETWORK.index('    { type = "Flatten"')] + "]\n" + NETWORK[NETWORK.index("[default") :]
-    network.write_text(text)
-    with pytest.raises(UsageError, match=r"the last layer should give logits"):
-        get_architecture("mine.toml")

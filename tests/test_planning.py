@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas
 import pytest
 import simulations as sim
 from hypothesis import given, settings
@@ -17,7 +16,7 @@ from hypothesis import strategies as st
 from scipy.stats import chi2, f, ncf
 
 import robustcmp as rc
-from robustcmp.analysis.planning import CHEAPEST, PILOT, SAME, UPPER_LIMIT, Design, Goal, Pilot, Prices, find_cheapest
+from robustcmp.analysis.planning import CHEAPEST, PILOT, SAME, Design, Goal, Pilot, Prices, find_cheapest
 from robustcmp.analysis.statistics import (
     RateVariance,
     detectable_between_groups,
@@ -76,19 +75,6 @@ def test_so_many_trainings_detect_it_and_one_less_does_not(variances: Any, diffe
         assert detectable_with_variances(variances, [needed - 1] * len(variances)) > difference
 
 
-@given(VARIANCES, DIFFERENCES, st.floats(1, 3), st.floats(0.5, 0.9), st.floats(0.5, 0.9))
-def test_what_needs_more_trainings(variances: Any, difference: float, more: float, power: float, other: float) -> None:
-    low, high = sorted((power, other))
-    assert needs(variances, difference, power=low) <= needs(variances, difference, power=high)
-    assert needs(variances, min(more * difference, 1.0)) <= needs(variances, difference)
-    assert needs(variances, difference) <= needs(more * variances, difference)
-    assert needs(variances, difference, alpha=0.05) <= needs(variances, difference, alpha=0.05 / more)
-
-
-def needs(variances: Any, difference: float, **options: float) -> int:
-    return trainings_needed(variances, difference, **options) or 10**6
-
-
 def test_no_number_of_trainings() -> None:
     assert trainings_needed(np.full(3, 0.04**2), 1e-5) is None
     assert trainings_needed(np.zeros(3), 0.05) is None
@@ -106,24 +92,6 @@ PILOTS = st.builds(
     VARIANCES.map(lambda variances: variances / variances.mean()),
     st.booleans(),
 )
-
-
-@settings(deadline=None)
-@given(PILOTS, DIFFERENCES, st.integers(10, 5000), st.integers(0, 5000), st.integers(1, 10), st.integers(0, 10))
-def test_more_images_and_repeats_never_need_more_trainings(
-    pilot: Pilot, difference: float, images: int, more_images: int, repeats: int, more_repeats: int
-) -> None:
-    few, images_more, repeats_more = (
-        pilot.needed(pilot.estimate, n, r, Goal(difference, 0.05, 0.8))
-        for n, r in ((images, repeats), (images + more_images, repeats), (images, repeats + more_repeats))
-    )
-    upper = pilot.needed(pilot.upper, images, repeats, Goal(difference, 0.05, 0.8))
-    if few is None:
-        return
-    assert images_more is not None
-    assert repeats_more is not None
-    assert max(images_more.trainings, repeats_more.trainings) <= few.trainings
-    assert upper is None or upper.trainings >= few.trainings
 
 
 @settings(deadline=None)
@@ -206,16 +174,6 @@ def test_the_true_variances_of_simulated_rates(name: str) -> None:
     assert (np.abs(variances.mean(axis=0) - world.variances()) <= 4 * errors).all()
 
 
-def test_planned_comparisons_detect_their_difference() -> None:
-    """`make validity` does more."""
-    for name in ("5 trainings", "5 trainings, other images and repeats"):
-        drawn = [sim.PLANNED[name].simulate(rng) for rng in np.random.default_rng(0).spawn(60)]
-        (estimate, by_estimate), (upper, by_upper) = np.array(drawn, np.float64).transpose(1, 2, 0)
-        assert (upper >= estimate).all()
-        assert 0.55 < by_estimate.mean() < 0.95
-        assert by_upper.mean() > 0.75
-
-
 # a published run -----------------------------------------------------------------------------------------------------
 
 
@@ -261,11 +219,6 @@ def test_more_than_can_be_trained(ten: rc.Evaluation) -> None:
     plan = ten.plan(1e-5, attack="fgsm")
     assert plan.trainings.isna().sum() == 4
     assert plan.why.iloc[-1] == "more than 100,000 trainings of each framework would be needed"
-
-
-def test_dear_trainings_make_images_cheap(ten: rc.Evaluation) -> None:
-    plans = [ten.plan(0.03, attack="fgsm", training_seconds=seconds) for seconds in (0.0, 1e6)]
-    assert [plan.training_seconds.iloc[1] for plan in plans] == [0, 3e6 * 19]
 
 
 @pytest.mark.parametrize(
@@ -332,18 +285,6 @@ def test_the_command_on_a_small_run(zoo_model: Any, digits: Any, tmp_path: Path,
 
 
 @pytest.mark.slow
-def test_repeats_may_be_planned_where_the_pilot_has_several(zoo_model: Any, digits: Any, tmp_path: Path) -> None:
-    (tmp_path / "suite.toml").write_text(SUITE.replace("max_pixels = 3", "max_pixels = 60"))
-    models = {name: [zoo_model(name, "lenet1", seed=seed) for seed in range(3)] for name in ("torch", "jax")}
-    options: dict[str, Any] = {"suite": tmp_path / "suite.toml", "progress": False, "batch_size": 64, "n": 100}
-    ev = rc.evaluate(models, digits.images, digits.labels, **options)
-    plan = ev.plan(0.01, attack="pixel")
-    same = plan[plan.design == SAME]
-    assert (same.repeats == 2).all()
-    assert not plan.why.any()
-
-
-@pytest.mark.slow
 def test_repeats_of_exact_single_pixel_cost_nothing_more(zoo_model: Any, digits: Any, tmp_path: Path) -> None:
     (tmp_path / "suite.toml").write_text(SUITE.replace("max_pixels = 3", "max_pixels = 100\nexact = true"))
     models = {name: [zoo_model(name, "lenet1", seed=seed) for seed in range(2)] for name in ("torch", "jax")}
@@ -380,28 +321,6 @@ def test_a_difference_that_the_variance_cannot_describe(ten: rc.Evaluation) -> N
         assert warned != any("needs" in line for line in text)
 
 
-def test_attacks_out_of_reach_are_named(ten: rc.Evaluation) -> None:
-    """An attack without a number is not part of the largest number."""
-    first, *others = plan_notes(ten.plan(0.0002), 0.0002, 0.8)
-    assert first.startswith("A difference of 0.02 points under single_pixel needs ")
-    assert "by its upper 80 % limit" in first
-    assert others[0] == "With the images and repeats of the pilot, not within reach for: fgsm."
-    nothing = plan_notes(ten.plan(1e-5, attack="fgsm"), 1e-5, 0.8)
-    assert nothing[0] == "With the images and repeats of the pilot, not within reach for: fgsm."
-    assert "needs" not in nothing[0]
-
-
-def test_the_upper_number_is_of_all_attacks_or_of_none(ten: rc.Evaluation) -> None:
-    plan = ten.plan(0.0005)
-    both = plan.copy()
-    both.loc[(both.design == SAME) & (both.variance == UPPER_LIMIT) & (both.attack == "fgsm"), "trainings"] = pandas.NA
-    text = plan_notes(both, 0.0005, 0.8)
-    assert "under fgsm, single_pixel needs" in text[0]
-    assert "upper" not in text[0]
-    assert text[1] == "With the images and repeats of the pilot, not within reach by the upper limit for: fgsm."
-    assert "by its upper 80 % limit" in plan_notes(plan, 0.0005, 0.8)[0]
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -426,9 +345,3 @@ def test_training_times_of_the_zoo(ten: rc.Evaluation) -> None:
     assert 1 < mean_training_seconds(infos) < 10_000
     changed = [info | {"sha256": "0"} for info in infos]
     assert math.isnan(mean_training_seconds([*changed, {}, {"source": "zoo"}, infos[0] | {"recipe": "none"}]))
-
-
-def test_a_plan_is_a_table(ten: rc.Evaluation) -> None:
-    plan = ten.plan(0.05)
-    assert isinstance(plan, pandas.DataFrame)
-    assert plan[plan.variance == UPPER_LIMIT].trainings.notna().all()

@@ -35,7 +35,7 @@ from robustcmp.report.layout import Table
 from robustcmp.report.page import to_html
 from robustcmp.report.tables import tables
 from robustcmp.report.text import to_markdown, to_text
-from robustcmp.report.words import answer, notes, title
+from robustcmp.report.words import notes
 
 BATCH = 32
 ZooModel = Callable[..., Model]
@@ -125,13 +125,6 @@ def test_dimensions_and_dtypes(real: rc.Evaluation, digits: Dataset) -> None:
     assert data.training_seed.values.tolist() == real.results.training_seeds == [0, 1]
     assert data.repeat.values.tolist() == [0, 1]
     np.testing.assert_array_equal(data.label, digits.labels[data.image])
-
-
-def test_the_images_are_the_common_subset(
-    real: rc.Evaluation, trained: dict[str, list[Model]], digits: Dataset
-) -> None:
-    expected = rc.common_subset(trained, digits.images, digits.labels, n=6, seed=3)
-    np.testing.assert_array_equal(real.dataset.image, expected)
 
 
 def test_unequal_numbers_of_trainings(real: rc.Evaluation) -> None:
@@ -275,12 +268,6 @@ def test_the_epsilon_curve_of_the_others(real: rc.Evaluation) -> None:
     assert (pgd.sel(epsilon=0.025, training_seed=0) <= pgd.sel(epsilon=0.1, training_seed=0)).all()
 
 
-def test_foolboxs_attack_finds_within_its_epsilon_what_it_says(real: rc.Evaluation) -> None:
-    pgd = real.dataset.sel(attack="pgd")
-    assert float(pgd.linf.where(pgd.success).max()) <= 0.1 + 1e-6
-    assert bool(pgd.success.any())
-
-
 def test_intervals(real: rc.Evaluation) -> None:
     data = real.dataset
     hits = int(data.success.sel(model="torch", attack="fgsm", training_seed=0, repeat=0).sum())
@@ -294,16 +281,6 @@ def test_intervals(real: rc.Evaluation) -> None:
         for attack in real.results.attacks:
             low, high = real.results.interval(model, attack)
             assert low <= real.results.rates()[model][attack] <= high
-
-
-def test_accuracies(real: rc.Evaluation, trained: dict[str, list[Model]], digits: Dataset) -> None:
-    right = {
-        name: np.array([rc.predict(model, digits.images) == digits.labels for model in its])
-        for name, its in trained.items()
-    }
-    assert real.results.clean_accuracy == pytest.approx({name: its.mean() for name, its in right.items()}, abs=1e-12)
-    by_all = np.concatenate(list(right.values())).all(axis=0)
-    assert real.results.correct_by_all == pytest.approx(by_all.mean(), abs=1e-12)
 
 
 def test_the_summary(real: rc.Evaluation) -> None:
@@ -473,23 +450,6 @@ def test_the_expected_success_rate_is_exact(planted: rc.Evaluation) -> None:
     assert float(rate.sel(model="corner", training_seed=0, attack="exact")) == pytest.approx(12 / 64, abs=1e-12)
 
 
-def test_the_expected_success_rate_is_that_of_many_draws(planted: rc.Evaluation) -> None:
-    rng = np.random.default_rng(21)
-    for name, its in MODELS.items():
-        for seed in range(len(its)):
-            where = {"model": name, "training_seed": seed, "attack": "exact"}
-            k = planted.dataset.vulnerable_pixels.sel(where).isel(repeat=0).values.astype(int)
-            rates = (rng.hypergeometric(k, 64 - k, 12, size=(2000, N)) > 0).mean(axis=1)
-            expected, sd = (
-                float(of.sel(where)) for of in (planted.exact_pixel.success_rate, planted.exact_pixel.success_sd)
-            )
-            assert abs(rates.mean() - expected) <= 4 * sd / math.sqrt(2000)
-            assert rates.std() == pytest.approx(sd, rel=0.1)
-            # The repeats of the run are draws as well.
-            ran = planted.success_rate.sel(where).values
-            assert (np.abs(ran - expected) <= 4 * sd).all()
-
-
 def weak(model: fb.NumPyModel, image: NDArray[np.float32], label: int) -> NDArray[np.bool_]:
     """Which pixels fool a model when they are set to 0 or to 1."""
     candidates = np.repeat(image.reshape(1, 1, -1), 2 * SIDE * SIDE, axis=1).reshape(SIDE * SIDE, 2, SIDE * SIDE)
@@ -519,17 +479,6 @@ def test_two_models_under_the_same_draws(planted: rc.Evaluation) -> None:
     assert planted.exact_pixel.common_draws("exact", "corner", "corner") == (0, 0, pytest.approx(12 / 64), 0, 0)
     with pytest.raises(UsageError, match="exact = true, received drawn"):
         planted.exact_pixel.common_draws("drawn", "region", "corner")
-
-
-def test_an_image_with_no_room_to_escape_falls_for_certain(tmp_path: Path) -> None:
-    # 64 positions, of which all 64 are tried: an image with one vulnerable pixel falls always.
-    (tmp_path / "all.toml").write_text('[attacks.x]\nattack = "SinglePixel"\nmax_pixels = 1000\nexact = true\n')
-    ev = rc.evaluate(
-        {"corner": corner()}, IMAGES, LABELS, suite=tmp_path / "all.toml", repeats=2, batch_size=64, progress=False
-    )
-    assert float(ev.exact_pixel.success_rate.squeeze()) == 1
-    assert float(ev.exact_pixel.success_sd.squeeze()) == 0
-    assert ev.results.rates() == {"corner": {"x": 1.0}}
 
 
 def test_tests_and_variances_are_about_the_expectation_where_it_is_known(planted: rc.Evaluation) -> None:
@@ -573,13 +522,6 @@ def test_without_exact_nothing_is_expected(real: rc.Evaluation) -> None:
         real.exact_pixel.common_draws("single_pixel", *real.results.models)
 
 
-def test_exact_draws_what_the_other_draws(planted: rc.Evaluation) -> None:
-    exact, drawn = (planted.dataset.sel(attack=attack, training_seed=0) for attack in ("exact", "drawn"))
-    for name in ("success", "queries", "l2", "adversarial_class"):
-        np.testing.assert_array_equal(exact[name], drawn[name])
-    assert planted.dataset.success.sel(attack="drawn", model="corner", training_seed=0).values.std(axis=0).any()
-
-
 def test_deviations_over_repeats_and_trainings(planted: rc.Evaluation) -> None:
     rates = planted.dataset.success.sel(attack="drawn").mean("image").values  # (model, training seed, repeat)
     assert planted.results.repeat_std("corner", "drawn") == pytest.approx(np.std(rates[1, 0], ddof=1))
@@ -604,14 +546,6 @@ def test_a_deviation_over_one_repeat_is_nothing(tmp_path: Path) -> None:
     # One model alone has nobody to be compared with.
     assert ev.indicator == {"corner": 0.0}
     assert any("Only one model" in note for note in notes(ev.results))
-
-
-def test_fewer_images_than_were_asked_for(planted: rc.Evaluation) -> None:
-    assert planted.to_json()["images"] == N
-    assert planted.manifest["images"]["asked"] == 100
-    assert any(
-        f"Fewer images than the 100 requested: every model classifies {N} of" in note for note in notes(planted.results)
-    )
 
 
 def test_quantiles_and_budgets_count_failures_as_infinite(planted: rc.Evaluation) -> None:
@@ -660,12 +594,6 @@ def test_a_failed_start_is_marked_and_r_is_given_without_it(planted: rc.Evaluati
     assert without != planted.indicator
 
 
-def test_where_every_start_is_found_nothing_is_marked(real: rc.Evaluation) -> None:
-    assert real.results.failed_starts == []
-    assert not any("no starting point" in note for note in notes(real.results))
-    assert not any("R without" in column for column in tables(real.results)[1].names)
-
-
 # tables
 
 
@@ -698,15 +626,6 @@ def test_the_table_of_success_rates(run: str, request: pytest.FixtureRequest) ->
         assert math.isnan(over.low) == (math.isnan(spread) or spread < 1e-12)
 
 
-def test_the_table_of_the_indicator(real: rc.Evaluation) -> None:
-    table = tables(real.results)[1]
-    assert column(table, "model") == real.results.models
-    assert column(table, "R") == [f"{real.indicator[model]:.3f}" for model in real.results.models]
-    assert column(table, "clean accuracy") == [
-        f"{100 * real.results.clean_accuracy[model]:.2f} %" for model in real.results.models
-    ]
-
-
 def test_what_r_hides(planted: rc.Evaluation) -> None:
     found = planted.results.indicator_variants
     assert found["all"] == planted.indicator
@@ -730,43 +649,6 @@ def test_what_r_hides(planted: rc.Evaluation) -> None:
     (table,) = (table for table in tables(planted.results) if table.title.startswith("What R hides"))
     assert [row[0] for row in table.written] == list(found)
     assert column(table, "region") == [f"{r['region']:.3f}" for r in found.values()]
-
-
-def test_the_table_of_the_boundary_attack(planted: rc.Evaluation) -> None:
-    (table,) = (table for table in tables(planted.results) if table.title.startswith("walk"))
-    assert list(table.names) == ["model", "with a start", "L2 ≤ 1", "L2 ≤ 2", "L2 ≤ 3", "L2 ≤ 5", "median L2"]
-    assert column(table, "model") == planted.results.models
-    assert column(table, "with a start") == ["50.0 %", "100.0 %"]
-    for budget in (1, 2, 3, 5):
-        assert column(table, f"L2 ≤ {budget}") == [
-            f"{100 * planted.distances.success_within(model, 'walk', budget):.1f} %" for model in planted.results.models
-        ]
-    median = planted.distances.quantile("corner", "walk")
-    assert column(table, "median L2") == ["∞", f"{median:.3f}"]
-
-
-def test_the_table_of_exact_rates(planted: rc.Evaluation, real: rc.Evaluation) -> None:
-    table = tables(planted.results)[-1]
-    assert list(table.names) == ["attack", "model", "expected success", "sd of a draw"]
-    assert [row[:2] for row in table.written] == [["exact", "region"], ["exact", "corner"]]
-    means = planted.exact_pixel.success_rate.sel(attack="exact").mean("training_seed").values
-    assert column(table, "expected success") == [f"{100 * mean:.2f} %" for mean in means]
-    assert not any("expected success" in table.names for table in tables(real.results))
-    assert any(
-        note.startswith("exact: tests, differences and variances use the exp") for note in notes(planted.results)
-    )
-
-
-def test_the_table_of_draws_that_two_models_share(tmp_path: Path) -> None:
-    (tmp_path / "planted.toml").write_text(PLANTED)
-    models = {"region": MODELS["region"][0], "corner": corner()}
-    ev = rc.evaluate(models, IMAGES, LABELS, suite=tmp_path / "planted.toml", n=100, repeats=2, progress=False)
-    table = tables(ev.results)[-1]
-    assert "shared by two models" in table.title
-    found = ev.exact_pixel.common_draws("exact", "region", "corner")
-    points = [f"{100 * its:.1f}" for its in (found.difference, found.sd)]
-    shares = [f"{100 * its:.2f} %" for its in (found.both, found.only_a, found.only_b)]
-    assert table.written == [["exact", "region", "corner", *points, *shares]]
 
 
 def test_one_framework_alone_with_several_trainings(tmp_path: Path) -> None:
@@ -803,35 +685,6 @@ def test_every_table_says_what_it_is_conditional_on(real: rc.Evaluation) -> None
     assert notes(real.results)[0] == sentence
     for text in (to_text(real.results), to_markdown(real.results), to_html(real.results)):
         assert sentence in " ".join(text.split())
-
-
-def test_notes_on_foolbox_and_on_the_frameworks(real: rc.Evaluation, planted: rc.Evaluation) -> None:
-    assert any(note.startswith("pgd: success at the largest epsilon") for note in notes(real.results))
-    (own,) = (note for note in notes(real.results) if "Each framework uses its own initialisation" in note)
-    assert "torch: " in own
-    assert not any("Foolbox" in note or "initialisation" in note for note in notes(planted.results))
-
-
-def test_no_test_is_about_several_trainings_beside_one(real: rc.Evaluation) -> None:
-    assert real.results.level == "models"
-    assert real.results.within_noise == []
-    assert answer(real.results) == "Frameworks cannot be compared: torch has one training."
-
-
-def test_one_training_each_is_said(real: rc.Evaluation, tmp_path: Path) -> None:
-    (tmp_path / "x.toml").write_text(PLANTED)
-    one = rc.evaluate(
-        {"a": corner(), "b": region(2, 1.5)},
-        IMAGES,
-        LABELS,
-        suite=tmp_path / "x.toml",
-        n=4,
-        repeats=2,
-        batch_size=64,
-        progress=False,
-    )
-    assert any(note.startswith("p: the image is the unit") for note in notes(one.results))
-    assert "sd over trainings" not in tables(one.results)[0].names
 
 
 @pytest.fixture(scope="module")
@@ -890,11 +743,6 @@ def test_the_table_of_differences_is_of_one_level(two_by_two: rc.Evaluation, pla
         assert ("95 % over trainings and images" in table.names) == several
 
 
-def test_the_title(real: rc.Evaluation, planted: rc.Evaluation) -> None:
-    assert title(real.results) == "lenet1 on digits, suite all"
-    assert title(planted.results) == "suite planted"
-
-
 def test_text_holds_every_cell(real: rc.Evaluation) -> None:
     text = to_text(real.results)
     assert text.startswith("lenet1 on digits, suite all\n")
@@ -944,12 +792,6 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> rc.Evaluation:
         progress=False,
         about={"model": "<script>alert(1)</script>", "dataset": "[bold]noise"},
     )
-
-
-def test_odd_names_in_text(odd: rc.Evaluation) -> None:
-    text = to_text(odd.results)
-    assert all(text.count(name) >= 5 for name in ODD)
-    assert text.startswith("<script>alert(1)</script> on [bold]noise, suite x\n")
 
 
 def test_odd_names_in_markdown(odd: rc.Evaluation) -> None:
@@ -1020,12 +862,6 @@ def test_another_network_has_no_figures_in_the_paper(as_in_the_paper: rc.Evaluat
     assert other.paper == {}
     assert not any("paper" in column for table in tables(other) for column in table.names)
     assert not any(note.startswith("paper:") for note in notes(other))
-
-
-def test_other_settings_have_no_figures_in_the_paper(real: rc.Evaluation) -> None:
-    assert real.manifest["about"]["model"] == "lenet1"
-    assert real.results.paper == {}
-    assert "paper" not in tables(real.results)[0].names
 
 
 # what cannot be run

@@ -12,7 +12,7 @@ import robustcmp as rc
 from robustcmp.attacks.suite import load_suite
 from robustcmp.data.dataset import Dataset
 from robustcmp.report.text import to_text
-from robustcmp.sources.from_zoo import FromZoo, common_seeds, trained_seeds
+from robustcmp.sources.from_zoo import FromZoo, common_seeds, list_seeds
 
 SUITE = """
 images = 6
@@ -118,7 +118,7 @@ def test_seeds_that_every_framework_has(tmp_path: Path, monkeypatch: pytest.Monk
     assert common_seeds("lenet5", "digits", ["torch", "tensorflow", "jax"]) == list(range(10))
     assert common_seeds("lenet5", "mnist", ["torch", "theano"]) == list(range(5))
     assert common_seeds("vgg16", "cifar10", ["torch"]) == [0]  # there are none: the error says how to train it
-    monkeypatch.setattr("robustcmp.sources.from_zoo.trained_directory", lambda: tmp_path)
+    monkeypatch.setattr("robustcmp.sources.from_zoo.weights_directory", lambda: tmp_path)
     (tmp_path / "lenet5-mnist-theano-default-7.h5").touch()
     (tmp_path / "lenet5-mnist-theano-default-0.checkpoint.h5").touch()
-    assert trained_seeds("lenet5", "mnist", "theano") == [0, 1, 2, 3, 4, 7]
+    assert list_seeds("lenet5", "mnist", "theano") == [0, 1, 2, 3, 4, 7]

@@ -143,9 +143,8 @@ def test_a_compiler_that_does_not_work_is_one_line(tmp_path: Path) -> None:
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("data_format", ["channels_first", "channels_last"])
-def test_a_torch_module_of_ones_own_is_converted_as_it_is(data_format: Any, tmp_path: Path) -> None:
-    model, images = deployed.own_network(data_format)
+def test_a_torch_module_of_ones_own_is_converted_as_it_is(tmp_path: Path) -> None:
+    model, images = deployed.own_network()
     session = deployed.converted(RUNTIME, model, "", images[:4], tmp_path)
     deployed.check_agreement(model, session, images)
     deployed.check_threads(session, images)
@@ -161,7 +160,7 @@ def test_a_network_that_is_tied_to_a_number_of_images_is_refused(tmp_path: Path)
             return x.reshape(2, -1)
 
     with pytest.raises(DeploymentError, match="cannot trace"):
-        RUNTIME.convert(rc.wrap(Tied().eval()), "", deployed.own_network("channels_first")[1], tmp_path / "a.pt2")
+        RUNTIME.convert(rc.wrap(Tied().eval()), "", deployed.own_network()[1], tmp_path / "a.pt2")
 
 
 def test_only_own_files_are_opened(tmp_path: Path) -> None:

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from robustcmp.data import load_dataset
 from robustcmp.data.dataset import Dataset
-from robustcmp.errors import UsageError, WeightsError
+from robustcmp.errors import WeightsError
 from robustcmp.frameworks import TrainableFramework, Trainer
 from robustcmp.networks.architecture import Architecture, Conv, Dense, Flatten, MaxPool, Relu
-from robustcmp.networks.weights import Weights, WeightsFile, read_weights
+from robustcmp.networks.weights import Weights, WeightsFile
 from robustcmp.provenance import made_with, package_version
 from robustcmp.sources.recipes import Recipe
 from robustcmp.sources.training import Augmentation, batch_order, train
@@ -143,18 +143,6 @@ def test_interrupted_and_resumed_is_the_same_bit_for_bit(
     assert content.metadata == whole.metadata
 
 
-def test_a_finished_checkpoint_is_only_tested(
-    one: TrainableFramework, images: Dataset, unseen: Dataset, tmp_path: Path
-) -> None:
-    whole = run(one, images, unseen, checkpoint=tmp_path / "c.h5")
-    spy = Spy(one)
-    again = run(spy, images, unseen, checkpoint=tmp_path / "c.h5")
-    assert spy.steps == []
-    assert same_bits(again.weights, whole.weights)
-    assert again.metadata == whole.metadata
-    assert same_bits(again.curves, whole.curves)
-
-
 @pytest.mark.parametrize(
     ("change", "key"),
     [
@@ -177,16 +165,6 @@ def test_the_checkpoint_of_another_training_is_refused_and_kept(
     with pytest.raises(WeightsError, match=rf"c\.h5 belongs to another training: its {key} is .* was requested"):
         run(one, images, unseen, checkpoint=checkpoint, **change)
     assert checkpoint.read_bytes() == before
-
-
-def test_a_broken_checkpoint_is_refused_and_kept(
-    images: Dataset, unseen: Dataset, tmp_path: Path, one: TrainableFramework
-) -> None:
-    checkpoint = tmp_path / "c.h5"
-    checkpoint.write_bytes(b"half of a file")
-    with pytest.raises(WeightsError, match=r"c\.h5.*train again"):
-        run(one, images, unseen, checkpoint=checkpoint)
-    assert checkpoint.read_bytes() == b"half of a file"
 
 
 @pytest.fixture
@@ -323,35 +301,6 @@ def test_metadata_says_what_was_done(framework: TrainableFramework, images: Data
     assert metadata["environment"]["versions"]["numpy"] == np.__version__
 
 
-def test_checkpoints_hold_the_state_after_each_epoch(
-    one: TrainableFramework, images: Dataset, unseen: Dataset, tmp_path: Path
-) -> None:
-    checkpoint, states = tmp_path / "c.h5", []
-    content = run(
-        one,
-        images,
-        unseen,
-        checkpoint=checkpoint,
-        progress=lambda epoch, last: states.append(read_weights(checkpoint)),
-    )
-    for epoch, state in enumerate(states, 1):
-        assert len(state.curves["loss"]) == epoch
-        assert {name for name in state.weights if name.startswith("velocity/")} == {
-            f"velocity/{name}" for name in SMALL.weight_shapes
-        }
-        assert "test_accuracy" not in state.metadata
-    last = {name: states[-1].weights[f"weights/{name}"] for name in SMALL.weight_shapes}
-    assert same_bits(last, content.weights)
-    assert len({state.weights["velocity/logits/bias"].tobytes() for state in states}) == 3
-
-
-def test_images_that_do_not_fit_the_architecture(
-    tiny: Architecture, images: Dataset, unseen: Dataset, one: TrainableFramework
-) -> None:
-    with pytest.raises(UsageError, match=r"tiny takes images of shape \(13, 19, 2\) \(H, W, C\), but digits has \(28"):
-        train(one, tiny, RECIPE, images, unseen, seed=0, device="cpu")
-
-
 # Recipes
 
 
@@ -420,13 +369,8 @@ GOOD = {"epochs": 1, "batch_size": 2, "learning_rate": 0.1}
     ("change", "message"),
     [
         ({"epochs": 0}, r"`int` >= 1 - at `\$\.epochs`"),
-        ({"epochs": 1.5}, r"\$\.epochs"),
-        ({"batch_size": -3}, r"\$\.batch_size"),
         ({"learning_rate": 0.0}, r"\$\.learning_rate"),
-        ({"learning_rate": "fast"}, r"\$\.learning_rate"),
-        ({"learning_rate": float("nan")}, r"\$\.learning_rate"),
         ({"momentum": -0.1}, r"\$\.momentum"),
-        ({"weight_decay": -1.0}, r"\$\.weight_decay"),
         ({"schedule": "linear"}, r"Invalid enum value 'linear' - at `\$\.schedule`"),
         ({"learning_rte": 0.1}, "unknown field `learning_rte`"),
     ],
@@ -434,14 +378,6 @@ GOOD = {"epochs": 1, "batch_size": 2, "learning_rate": 0.1}
 def test_a_recipe_with_a_mistake(change: dict[str, Any], message: str) -> None:
     with pytest.raises(msgspec.ValidationError, match=message):
         msgspec.convert(GOOD | change, Recipe)
-
-
-def test_a_recipe_needs_three_numbers() -> None:
-    recipe = msgspec.convert(GOOD, Recipe)
-    assert (recipe.momentum, recipe.weight_decay, recipe.schedule) == (0.9, 0.0, "cosine")
-    for key in GOOD:
-        with pytest.raises(msgspec.ValidationError, match=f"missing required field `{key}`"):
-            msgspec.convert({name: value for name, value in GOOD.items() if name != key}, Recipe)
 
 
 # JAX on a CPU

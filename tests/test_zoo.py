@@ -10,21 +10,19 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from conftest import HOSTS, at_hand, left_by_a_dead_writer
+from conftest import HOSTS, at_hand
 
 from robustcmp import fit, frameworks, load_model, predict
 from robustcmp.cli.command import describe
 from robustcmp.cli.train import _parser
-from robustcmp.data import DATASETS
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import MissingDataError, UsageError, WeightsError
-from robustcmp.files import temporary_beside
 from robustcmp.frameworks import TrainableFramework, list_installed
 from robustcmp.hosts import environments
 from robustcmp.models.model import Classifier, Model
-from robustcmp.networks.architecture import ARCHITECTURES, get_architecture
+from robustcmp.networks.architecture import get_architecture
 from robustcmp.networks.weights import WeightsFile, read_weights, write_weights
-from robustcmp.sources import from_zoo, recipes, training
+from robustcmp.sources import recipes, training
 from robustcmp.sources.from_zoo import FromZoo, describe_sources, find_weights, frameworks_with, zoo_origins
 from robustcmp.sources.recipes import Recipe, load_recipe
 
@@ -70,18 +68,6 @@ def load(name: FromZoo, **options: Any) -> Model:
 
 
 # What ships
-
-
-@pytest.mark.parametrize("model", ARCHITECTURES)
-def test_recipes_that_ship_can_be_read(model: str) -> None:
-    names = [path.name for path in recipes.SHIPPED.iterdir() if path.name.endswith(".toml")]
-    assert f"{model}.toml" in names
-    assert {name.removesuffix(".toml") for name in names} == set(ARCHITECTURES)
-    digits = get_architecture(model).input_shape == (28, 28, 1)
-    for dataset in ("mnist", "digits") if digits else ("cifar10",):
-        recipe = load_recipe(model, dataset)
-        assert isinstance(recipe, Recipe)
-        assert recipe == load_recipe(model, dataset, "default")
 
 
 @pytest.mark.needs("zoo")
@@ -158,15 +144,6 @@ def test_accuracy_on_cifar10_is_the_recorded_one(
     correct = int((predict(loaded, cifar10.images[::10]) == cifar10.labels[::10]).sum())
     # On these 1,000 images, when they were committed; rounding may turn an image.
     assert correct == pytest.approx({"torch": 864, "tensorflow": 863, "jax": 861}[framework.name], abs=1)
-
-
-@pytest.mark.needs("zoo")
-def test_accuracy_on_all_of_mnist(
-    framework: TrainableFramework, zoo_model: Callable[..., Model], mnist: Dataset
-) -> None:
-    loaded = zoo_model(framework, "lenet5", "mnist", 0)
-    accuracy = (predict(loaded, mnist.images) == mnist.labels).mean()
-    assert accuracy == pytest.approx(loaded.info["test_accuracy"], abs=2.5 / len(mnist.labels))
 
 
 @pytest.mark.whole_zoo
@@ -304,12 +281,6 @@ def test_frameworks_that_have_a_model(framework: TrainableFramework, own_cache: 
     assert frameworks_with("lenet5", "digits", seeds=(77,)) == [framework.name]
 
 
-def test_the_files_name() -> None:
-    assert FromZoo("lenet5", "mnist", "jax", "default", 2).file == "lenet5-mnist-jax-default-2.h5"
-    for dataset in DATASETS:
-        FromZoo("lenet5", dataset, "jax").check()
-
-
 # Recipes
 
 
@@ -320,13 +291,6 @@ def test_recipes_that_nothing_has() -> None:
         load_recipe("lenet5", "digit")
     with pytest.raises(UsageError, match="unknown model"):
         load_recipe("lenet", "digits")
-
-
-def test_a_recipe_file_with_a_mistake_names_the_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "lenet5.toml").write_text("[default.digits]\nepochs = 0\nbatch_size = 32\nlearning_rate = 0.1\n")
-    monkeypatch.setattr(recipes, "SHIPPED", tmp_path)
-    with pytest.raises(UsageError, match=r"lenet5\.toml, \[default\.digits\]: .*\$\.epochs"):
-        load_recipe("lenet5", "digits")
 
 
 # Training by name
@@ -390,15 +354,6 @@ def test_an_interrupted_fit_goes_on(name: FromZoo, tmp_path: Path) -> None:
     }
 
 
-def test_what_a_killed_training_was_writing_is_removed(name: FromZoo, tmp_path: Path) -> None:
-    left_by_a_dead_writer(tmp_path / name.file)
-    living = temporary_beside(tmp_path / "other.h5")
-    living.touch()
-    assert len(list(tmp_path.iterdir())) == 2
-    quick(name, tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {name.file, living.name}
-
-
 @pytest.mark.parametrize("epochs", [0, -1])
 def test_epochs_below_one(epochs: int, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=f"epochs should be 1 or more, received {epochs}"):
@@ -453,12 +408,6 @@ def test_one_design_in_every_framework_that_has_it(own_cache: Path) -> None:
 def test_comparisons_that_cannot_be(options: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         zoo_origins("lenet1", **({"dataset": "digits"} | options))
-
-
-def test_a_comparison_without_any_framework(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(from_zoo, "installed", list)
-    with pytest.raises(UsageError, match="no framework is installed"):
-        zoo_origins("lenet1", dataset="digits")
 
 
 def test_digits_stand_in_for_mnist_only_where_no_dataset_was_asked_for(

@@ -25,7 +25,7 @@ from robustcmp.frameworks import get_framework
 from robustcmp.networks.architecture import get_architecture
 from robustcmp.networks.weights import WeightsFile, read_weights, write_weights
 from robustcmp.provenance import package_version
-from robustcmp.sources.from_zoo import FromZoo, trained_directory
+from robustcmp.sources.from_zoo import FromZoo, weights_directory
 from robustcmp.sources.training import batch_order
 
 ROOT = Path(__file__).parents[2]
@@ -117,7 +117,7 @@ class Zoo:
 
     def weights(self) -> WeightsFile | None:
         name = FromZoo(self.model, DATASETS[self.model], self.framework, self.recipe_name, self.seed)
-        for directory in (trained_directory(), ROOT / "zoo" / "weights"):
+        for directory in (weights_directory(), ROOT / "zoo" / "weights"):
             if (directory / name.file).exists():
                 return read_weights(directory / name.file)
         return None

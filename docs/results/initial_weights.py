@@ -17,7 +17,7 @@ from robustcmp.frameworks import get_framework
 from robustcmp.frameworks.torch import Torch
 from robustcmp.networks.architecture import Architecture, get_architecture
 from robustcmp.networks.weights import WeightsFile, read_weights, write_weights
-from robustcmp.sources.from_zoo import FromZoo, as_model
+from robustcmp.sources.from_zoo import FromZoo, make_model
 from robustcmp.sources.recipes import load_recipe
 from robustcmp.sources.training import train
 
@@ -64,7 +64,7 @@ def weights(seed: int) -> WeightsFile:
 
 def main() -> None:
     """Train what is missing, attack and store the run."""
-    models = {NAME: [as_model(FromZoo(MODEL, DATASET, "torch", "default", n), weights(n), "cpu") for n in SEEDS]}
+    models = {NAME: [make_model(FromZoo(MODEL, DATASET, "torch", "default", n), weights(n), "cpu") for n in SEEDS]}
     for framework in ("torch", "jax"):
         models[framework] = [
             rc.load_model(MODEL, framework=framework, dataset=DATASET, seed=seed, device="cpu") for seed in SEEDS

@@ -22,7 +22,7 @@ import robustcmp as rc
 from robustcmp.analysis.indicator import read_published
 from robustcmp.analysis.results import Results, open_results
 from robustcmp.analysis.statistics.hypotheses import brown_forsythe, holm, mcnemar, paired_t, standard_error
-from robustcmp.analysis.statistics.variance import Prediction, interaction_variance
+from robustcmp.analysis.statistics.variance import interaction_variance
 from robustcmp.analysis.verdicts import Verdict
 from robustcmp.networks.weights import read_weights
 from robustcmp.report.format import distance, p_value, percent, points
@@ -31,7 +31,7 @@ from robustcmp.report.words import answer_deployed
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
-from prediction import predict  # noqa: E402
+from prediction import Prediction, predict  # noqa: E402
 from published_rates import describe, fingerprints, probability, read_rates  # noqa: E402
 
 ROOT = HERE.parents[1]

@@ -137,15 +137,12 @@ class HostError(RobustcmpError):
 
     Attributes
     ----------
-    died : bool
-        Whether the host process has ended.
     out_of_memory : bool
         Whether the call ran out of memory.
     """
 
-    def __init__(self, message: str, died: bool = False, out_of_memory: bool = False):
+    def __init__(self, message: str, *, out_of_memory: bool = False):
         super().__init__(message)
-        self.died = died
         self.out_of_memory = out_of_memory
 
 

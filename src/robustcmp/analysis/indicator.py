@@ -134,16 +134,6 @@ def variants(rates: Rates) -> dict[str, dict[str, float]]:
     return indicators
 
 
-def reversed_pairs(r: Mapping[str, float], other: Mapping[str, float]) -> list[tuple[str, str]]:
-    """Return the pairs of models of which `r` has the first as more robust and `other` the second.
-
-    >>> reversed_pairs({"a": 0.0, "b": 1.0, "c": 2.0}, {"a": 1.0, "b": 0.5})
-    [('a', 'b')]
-    """
-    both = [model for model in r if model in other]
-    return [(a, b) for a in both for b in both if r[a] < r[b] and other[a] > other[b]]
-
-
 class IndicatorRange(NamedTuple):
     """How far R of one model varies over resamples.
 

@@ -75,11 +75,11 @@ def print_rows(rows: Sequence[dict[str, Any]], as_json: bool) -> None:
 
 
 def _models() -> Rows:
-    from ..sources.from_zoo import SOURCES, all_trained, spans
+    from ..sources.from_zoo import SOURCES, list_trainings, spans
 
     keys = ("model", "dataset", "recipe", "framework", "source")
     groups: dict[tuple[str, ...], Rows] = {}
-    for trained in sorted(all_trained(), key=lambda trained: [trained[key] for key in keys]):
+    for trained in sorted(list_trainings(), key=lambda trained: [trained[key] for key in keys]):
         groups.setdefault(tuple(trained[key] for key in keys), []).append(trained)
     return [
         {

@@ -19,7 +19,7 @@ from .torch_network import TRACING, as_usual, build_torch_network
 MOST_IMAGES = 1024  # in a batch
 
 
-class CoreML(Runtime):
+class _CoreML(Runtime):
     name = "coreml"
     package = "coremltools"
     extra = "coreml"
@@ -63,4 +63,4 @@ class CoreML(Runtime):
         raise DeploymentError(f"{path} is not applicable: {self.not_applicable}")
 
 
-RUNTIME = CoreML()
+RUNTIME = _CoreML()

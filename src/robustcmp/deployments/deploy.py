@@ -94,7 +94,7 @@ def deploy(
     """
     check_applicable(name)
     runtime, _ = split(name)
-    check_gradient_kind(gradient)
+    _check_gradient(gradient)
     files = convert(model, name, calibration=calibration, path=path)
     images = _prepare_images(name, model, calibration)
     adapter = RuntimeAdapter(name, runtime)
@@ -129,7 +129,7 @@ def convert(
         Where it is, how large, and its SHA-256.
     """
     runtime, kind = split(name)
-    check_path(runtime, path)
+    _check_path(runtime, path)
     if not isinstance(model, Model) or isinstance(model, DeployedModel):
         raise UsageError(
             f"expected a trained model from robustcmp.wrap, load_model or fit, received {type(model).__name__}"
@@ -152,7 +152,7 @@ def convert(
     return files
 
 
-def check_path(runtime: Runtime, path: str | os.PathLike[str] | None) -> None:
+def _check_path(runtime: Runtime, path: str | os.PathLike[str] | None) -> None:
     """Raise `UsageError` for a path that a runtime's file cannot have."""
     if path is None:
         return
@@ -163,7 +163,7 @@ def check_path(runtime: Runtime, path: str | os.PathLike[str] | None) -> None:
         raise UsageError(f"{path} is a directory already: name another file", parameters=["path"])
 
 
-def check_gradient_kind(gradient: str) -> None:
+def _check_gradient(gradient: str) -> None:
     """Raise `UsageError` for what gradient attacks cannot follow."""
     if gradient not in GRADIENTS:
         raise unknown("gradient", gradient, GRADIENTS)
@@ -221,7 +221,7 @@ def open_deployed(
         other images than it would get, and neither `bounds` nor a mean or a standard deviation are stated.
     """
     check_applicable(name)
-    check_gradient_kind(gradient)
+    _check_gradient(gradient)
     runtime, _ = split(name)
     main = as_path(path, "path")
     if main.suffix != runtime.suffix:

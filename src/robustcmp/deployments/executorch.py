@@ -19,6 +19,7 @@ from ..errors import DeploymentError, HostError, UsageError
 from ..hosts import environments
 from ..hosts.process import HostProcess
 from ..models.model import Model
+from ..untrusted import read_network
 from .base import Conversion, Runtime
 from .layouts import read_layout
 from .sessions import BatchSession, Session
@@ -86,9 +87,7 @@ class ExecuTorch(Runtime):
         path.write_bytes(answer["program"].tobytes())
 
     def open(self, path: Path) -> Session:
-        if path.stat().st_size > LARGEST:
-            raise DeploymentError(f"{path} has {path.stat().st_size:,} bytes, expected at most {LARGEST:,}")
-        content = path.read_bytes()
+        content = read_network(path, LARGEST)
         if content[4:8] != b"ET12":
             raise DeploymentError(f"{path} is no program of ExecuTorch: it should have ET12 as its bytes 5 to 8")
         opened = _Program(self, content, str(path))

@@ -20,7 +20,7 @@ FLOATS = ("float16", "float32", "float64")
 OTHER_END = {"NHWC": "NCHW", "NCHW": "NHWC"}
 
 
-def channels_axis(sizes: Sequence[int]) -> Literal["first", "last"] | None:
+def _find_channels(sizes: Sequence[int]) -> Literal["first", "last"] | None:
     """Return where the channels of an image are, from its three sizes; None where both ends may be, or none.
 
     The two sizes of a square image are its height and width.
@@ -70,11 +70,11 @@ class Layout:
         sizes = tuple(max(size or 0, 0) for size in shape[1:])
         rounded = ", rounded to 255 times their values in [0, 1]" if dtype == "uint8" else ""
         notes = [f"images are given as {dtype}{rounded}"] if dtype != "float32" else []
-        if len(shape) == 4 and channels_axis(sizes) == "first":
+        if len(shape) == 4 and _find_channels(sizes) == "first":
             order, sizes = "NCHW", (sizes[1], sizes[2], sizes[0])
         elif len(shape) == 4:
             order = "NHWC"
-            if channels_axis(sizes) is None:
+            if _find_channels(sizes) is None:
                 notes.append(
                     "its file does not say where the channels are: they are taken to be last, (N, H, W, C), and first "
                     "only where images fit that alone"
@@ -177,7 +177,7 @@ def read_layout(
             f"{network} takes an array of the shape ({shown}); expected a batch of images of one size, (N, C, H, W) or "
             f"(N, H, W, C), with at most {limits.LAYER_VALUES:,} values each. Export it so; only the batch may vary"
         )
-    axis = channels_axis(sizes)
+    axis = _find_channels(sizes)
     if layout is None and axis is None:
         raise DeploymentError(
             f"{network} takes images {tuple(sizes)}, and nothing says where the channels are. Export it with 1 to 4 "

@@ -41,7 +41,7 @@ MOST_BYTES = 2**31 - 1
 """Offsets within a file have 32 bits and a sign."""
 
 
-class LiteRT(Runtime):
+class _LiteRT(Runtime):
     name = "litert"
     package = "ai-edge-litert"
     extra = "litert"
@@ -279,4 +279,4 @@ class _Network(LayoutSession):
         return notes + self.layout.notes
 
 
-RUNTIME = LiteRT()
+RUNTIME = _LiteRT()

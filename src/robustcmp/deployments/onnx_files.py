@@ -40,7 +40,7 @@ LOCATION = b"location"
 ONE_FILE = "Or export one file, torch.onnx.export(..., external_data=False)."
 
 
-def onnx_package() -> Any:
+def _import_onnx() -> Any:
     """Return the package onnx, or raise `DeploymentError` where it is not installed."""
     try:
         import onnx
@@ -54,7 +54,7 @@ def onnx_package() -> Any:
 
 def write_onnx(architecture: Architecture, weights: Weights, path: Path) -> None:
     """Write a trained network as ONNX, in float32; the same network is always the same bytes."""
-    onnx = onnx_package()
+    onnx = _import_onnx()
     writer = _Writer(onnx, architecture, weights)
     last = writer.layers(architecture.layers, IMAGES)
     writer.nodes[-1].output[0] = LOGITS
@@ -141,7 +141,7 @@ def external_files(path: Path) -> list[Path]:
     if LOCATION not in content:
         return []
     with _onnx_errors(path):
-        outside = _external_arrays(onnx_package().load_model_from_string(content), path)
+        outside = _external_arrays(_import_onnx().load_model_from_string(content), path)
     return [*dict.fromkeys(file for _, file in outside)]
 
 
@@ -151,22 +151,13 @@ def read_whole(path: Path) -> bytes:
     if LOCATION not in content:
         return content
     with _onnx_errors(path):
-        model = onnx_package().load_model_from_string(content)
+        model = _import_onnx().load_model_from_string(content)
         for array, _ in _external_arrays(model, path):
-            onnx_package().external_data_helper.load_external_data_for_tensor(array, str(path.parent))
+            _import_onnx().external_data_helper.load_external_data_for_tensor(array, str(path.parent))
             array.ClearField("external_data")
             array.ClearField("data_location")
         one_file: bytes = model.SerializeToString()
     return one_file
-
-
-def parse_onnx(content: bytes, path: Path) -> Any:
-    """Return an ONNX network from the bytes of one file, or raise `DeploymentError`."""
-    onnx = onnx_package()
-    with _onnx_errors(path):
-        model = onnx.load_model_from_string(content)
-        onnx.checker.check_model(model)
-    return model
 
 
 @contextmanager
@@ -187,7 +178,7 @@ def _external_arrays(model: Any, path: Path) -> list[tuple[Any, Path]]:
     """Return the arrays whose values lie in other files of the network's folder, with these files."""
     pairs = []
     for array in _messages(model):
-        if not isinstance(array, onnx_package().TensorProto) or not (array.external_data or array.data_location):
+        if not isinstance(array, _import_onnx().TensorProto) or not (array.external_data or array.data_location):
             continue
         name = next((entry.value for entry in array.external_data if entry.key.encode() == LOCATION), "")
         file = path.parent / name
@@ -202,13 +193,23 @@ def _external_arrays(model: Any, path: Path) -> list[tuple[Any, Path]]:
     return pairs
 
 
-def read_levels(model: Any) -> tuple[float, float] | None:
-    """Return the smallest and the largest value that a quantised input can store, None where the input is of floats."""
+def read_levels(content: bytes, path: Path) -> tuple[float, float] | None:
+    """Return the smallest and the largest value that a quantised input can store, None where the input is of floats.
+
+    Raises
+    ------
+    DeploymentError
+        The content is no ONNX network.
+    """
+    onnx = _import_onnx()
+    with _onnx_errors(path):
+        model = onnx.load_model_from_string(content)
+        onnx.checker.check_model(model)
     arrays = {array.name: array for array in model.graph.initializer}
     images = {value.name for value in model.graph.input} - arrays.keys()
     for node in model.graph.node:
         if node.op_type == "QuantizeLinear" and node.input[0] in images and len(arrays.keys() & {*node.input[1:]}) == 2:
-            scale, zero = (onnx_package().numpy_helper.to_array(arrays[name]) for name in node.input[1:])
+            scale, zero = (onnx.numpy_helper.to_array(arrays[name]) for name in node.input[1:])
             stored = np.iinfo(zero.dtype)
             return float(scale * (stored.min - float(zero))), float(scale * (stored.max - float(zero)))
     return None

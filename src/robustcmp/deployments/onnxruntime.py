@@ -18,7 +18,7 @@ from ..threads import cores
 from ..untrusted import check_answers
 from .base import Conversion, Runtime, image_shape
 from .layouts import Layout, Tensor, choose_tensors
-from .onnx_files import external_files, parse_onnx, read_levels, read_whole, write_onnx
+from .onnx_files import external_files, read_levels, read_whole, write_onnx
 from .sessions import LayoutSession, Session
 from .silence import silence
 
@@ -63,10 +63,10 @@ class OnnxRuntime(Runtime):
 
     def open(self, path: Path) -> Session:
         content = read_whole(path)
-        model = parse_onnx(content, path)
+        levels = read_levels(content, path)
         check_answers(path, content, try_file, "ONNX Runtime")
         session = _Network(path, content)
-        session.levels = read_levels(model)
+        session.levels = levels
         return session
 
 

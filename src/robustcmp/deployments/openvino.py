@@ -29,7 +29,7 @@ LENGTH = 8  # bytes, of the number that says where the .bin file begins behind t
 DTYPES = {"f32": "float32", "f16": "float16", "f64": "float64"}
 
 
-class OpenVINO(Runtime):
+class _OpenVINO(Runtime):
     name = "openvino"
     package = "openvino"
     extra = "openvino"
@@ -212,4 +212,4 @@ def _name_by_position(network: Any) -> None:
         operation.set_friendly_name(f"{operation.get_type_name()}_{index}")
 
 
-RUNTIME = OpenVINO()
+RUNTIME = _OpenVINO()

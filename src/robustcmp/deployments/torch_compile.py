@@ -10,7 +10,7 @@ from .torch_export import COMPILED_SIZES, TorchExport, compile_module, has_compi
 PLACE = "the last bits of an answer depend on the place of its image in the batch, not on the other images"
 
 
-class TorchCompile(TorchExport):
+class _TorchCompile(TorchExport):
     name = "torch-compile"
     conversions = {"": Conversion("float32", "compiled for this machine (torch.compile, Inductor)")}
 
@@ -24,4 +24,4 @@ class TorchCompile(TorchExport):
         return compile_module(program.module()), COMPILED_SIZES, ["compiled when it is first asked", PLACE]
 
 
-RUNTIME = TorchCompile()
+RUNTIME = _TorchCompile()

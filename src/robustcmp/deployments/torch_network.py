@@ -84,14 +84,10 @@ def build_torch_network(model: Model, runtime: str, calibration: NDArray[np.floa
         raise DeploymentError(
             f"{runtime} cannot tell how large the images of this network are: pass a few as calibration="
         )
-    try:
-        module = copy.deepcopy(model.native).cpu().eval()
-    except Exception as error:
-        raise DeploymentError(f"this torch module cannot be copied: {first_line(error)}") from None
     if model.data_format == "channels_last":
-        module = _channels_last(module)
+        raise DeploymentError(f"{runtime} converts torch modules of images (N, C, H, W), received one of (N, H, W, C)")
     height, width, channels = calibration.shape[1:]
-    return TorchNetwork(module, (height, width, channels))
+    return TorchNetwork(copy.deepcopy(model.native).cpu().eval(), (height, width, channels))
 
 
 def check_torch(runtime: str) -> None:
@@ -136,17 +132,3 @@ def as_usual() -> Iterator[None]:
 
     with torch.autocast("cpu", enabled=False), torch.no_grad():
         yield
-
-
-def _channels_last(module: Any) -> Any:
-    import torch
-
-    class ChannelsLast(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.network = module
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.network(x.permute(0, 2, 3, 1))  # type: ignore[no-any-return]
-
-    return ChannelsLast().eval()

@@ -73,7 +73,7 @@ class ChainerNetwork(ChannelsFirst):  # type: ignore[misc]
         return channels_last(gradient.array)
 
     def step(self, images: Array, labels: Array, learning_rate: float) -> float:
-        parameters = self.fitted()
+        parameters = self.trainable()
         with chainer.using_config("train", True):
             loss = F.softmax_cross_entropy(self.apply(channels_first(images)), labels.astype(np.int32))
             gradients = chainer.grad([loss], list(parameters.values()))

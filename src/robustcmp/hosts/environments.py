@@ -21,14 +21,15 @@ from .process import HostProcess
 
 HERE = Path(__file__).parent
 PYTHON = Path("bin", "python")
-SCRIPT, REQUIREMENTS = "host.py", "requirements.txt"
+SCRIPT = "host.py"
+REQUIREMENTS = "requirements.txt"
 READY = "host.json"  # written last
 DESCRIBED = ("framework", "version", "python", "numpy")
 NAME = re.compile(r"[a-z0-9][a-z0-9@._-]*")
 
 
 @dataclass(frozen=True)
-class Setup:
+class _Setup:
     """What an environment is made of.
 
     Attributes
@@ -60,17 +61,17 @@ TORCH_FOR_CPUS = (
     "to the address that PyTorch's installation page names for CPU, or PIP_FIND_LINKS to a folder with the wheel."
 )
 SETUPS = {
-    "theano": Setup(HERE / "keras_host.py", HERE / "theano.txt", "3.7", ("theano",), "g++"),
-    "tensorflow@1.15": Setup(HERE / "keras_host.py", HERE / "tensorflow-1.15.txt", "3.7", ("tensorflow",)),
-    "chainer": Setup(HERE / "chainer_host.py", HERE / "chainer.txt", "3.7"),
-    "mxnet": Setup(HERE / "mxnet_host.py", HERE / "mxnet.txt", "3.7"),
-    "torch@1.0": Setup(HERE / "torch_host.py", HERE / "torch-1.0.txt", "3.7"),
-    "keras-tensorflow": Setup(HERE / "keras3_host.py", HERE / "keras-tensorflow.txt", "3.11", ("tensorflow",)),
-    "keras-jax": Setup(HERE / "keras3_host.py", HERE / "keras-jax.txt", "3.11", ("jax",)),
-    "keras-torch": Setup(HERE / "keras3_host.py", HERE / "keras-torch.txt", "3.11", ("torch",), advice=TORCH_FOR_CPUS),
+    "theano": _Setup(HERE / "keras_host.py", HERE / "theano.txt", "3.7", ("theano",), "g++"),
+    "tensorflow@1.15": _Setup(HERE / "keras_host.py", HERE / "tensorflow-1.15.txt", "3.7", ("tensorflow",)),
+    "chainer": _Setup(HERE / "chainer_host.py", HERE / "chainer.txt", "3.7"),
+    "mxnet": _Setup(HERE / "mxnet_host.py", HERE / "mxnet.txt", "3.7"),
+    "torch@1.0": _Setup(HERE / "torch_host.py", HERE / "torch-1.0.txt", "3.7"),
+    "keras-tensorflow": _Setup(HERE / "keras3_host.py", HERE / "keras-tensorflow.txt", "3.11", ("tensorflow",)),
+    "keras-jax": _Setup(HERE / "keras3_host.py", HERE / "keras-jax.txt", "3.11", ("jax",)),
+    "keras-torch": _Setup(HERE / "keras3_host.py", HERE / "keras-torch.txt", "3.11", ("torch",), advice=TORCH_FOR_CPUS),
 }
 RUNTIMES = {
-    "executorch": Setup(HERE / "executorch_host.py", HERE / "executorch.txt", "3.11", advice=TORCH_FOR_CPUS),
+    "executorch": _Setup(HERE / "executorch_host.py", HERE / "executorch.txt", "3.11", advice=TORCH_FOR_CPUS),
 }
 """Those of programs that answer with networks and train none: no frameworks."""
 
@@ -124,7 +125,7 @@ def start(name: str) -> HostProcess:
     """
     path = directory() / name
     description = describe(name)
-    setup = (SETUPS | RUNTIMES).get(name) or Setup(path / SCRIPT, path / REQUIREMENTS, "3")
+    setup = (SETUPS | RUNTIMES).get(name) or _Setup(path / SCRIPT, path / REQUIREMENTS, "3")
     if description["requirements"] != file_digest(setup.requirements):
         raise HostError(
             f"the environment of {name} was created from requirements that {setup.requirements} no longer has. "
@@ -230,7 +231,7 @@ def _choose_setup(
     script: str | os.PathLike[str] | None,
     requirements: str | os.PathLike[str] | None,
     reserved: Collection[str],
-) -> Setup:
+) -> _Setup:
     setups = SETUPS | RUNTIMES
     if script is None:
         if name not in setups:
@@ -245,7 +246,7 @@ def _choose_setup(
     for path in (Path(script), Path(requirements)):
         if not path.is_file():
             raise UsageError(f"there is no file {path}")
-    return Setup(Path(script), Path(requirements), "3")
+    return _Setup(Path(script), Path(requirements), "3")
 
 
 def remove(name: str) -> None:

@@ -29,7 +29,7 @@ warnings.simplefilter("ignore")
 logging.disable(logging.WARNING)
 
 
-class Module(torch.nn.Module):
+class _Module(torch.nn.Module):
     """A network of layers as one module."""
 
     def __init__(self, network: TorchNetwork) -> None:
@@ -42,7 +42,7 @@ class Module(torch.nn.Module):
         return self.network.apply(x)
 
 
-class Program:
+class _Program:
     """A program that is ready to be asked."""
 
     def __init__(self, content: bytes) -> None:
@@ -91,8 +91,8 @@ class ExecuTorchNetwork(TorchNetwork):  # type: ignore[misc]
         _unsafe_reset_threadpool(count)  # unsafe while a program answers; calls come one at a time
 
     @staticmethod
-    def open(program: Array) -> Program:
-        return Program(program.tobytes())
+    def open(program: Array) -> _Program:
+        return _Program(program.tobytes())
 
     def convert(self, kind: str, batch: int, shape: Any, images: Any) -> Arrays:
         """Return the network as a program for a batch of images (H, W, C), in int8 by images if the kind says so."""
@@ -102,14 +102,14 @@ class ExecuTorchNetwork(TorchNetwork):  # type: ignore[misc]
         height, width, channels = shape
         example = (torch.zeros(batch, channels, height, width),)
         with torch.no_grad():
-            program = torch.export.export(Module(self).eval(), example)
+            program = torch.export.export(_Module(self).eval(), example)
             if kind == "int8":
-                program = torch.export.export(quantise(program, batch, images), example)
+                program = torch.export.export(_quantise(program, batch, images), example)
             lowered = to_edge_transform_and_lower(program, partitioner=[XnnpackPartitioner()])
             return {"program": np.frombuffer(lowered.to_executorch().buffer, np.uint8)}
 
 
-def quantise(program: Any, batch: int, images: Array) -> Any:
+def _quantise(program: Any, batch: int, images: Array) -> Any:
     """Return a program whose ranges of activations are chosen by images."""
     from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
         XNNPACKQuantizer,

@@ -25,7 +25,7 @@ import keras
 PACKAGES = {"tensorflow": "tensorflow-cpu", "jax": "jax", "torch": "torch"}
 
 
-class Momentum(keras.optimizers.Optimizer):  # type: ignore[misc]
+class _Momentum(keras.optimizers.Optimizer):  # type: ignore[misc]
     """v = momentum·v + g + decay·w, w = w − rate·v: Keras' own has the rate in v, and its decay beside it."""
 
     def __init__(self, momentum: float, decay: float) -> None:
@@ -81,7 +81,7 @@ class Keras3Network(KerasLayers):  # type: ignore[misc]
 
     def trainer(self, momentum: float, weight_decay: float) -> "Keras3Network":
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        optimizer = Momentum(momentum, weight_decay)
+        optimizer = _Momentum(momentum, weight_decay)
         self.model.compile(optimizer, loss, jit_compile=BACKEND == "jax")
         optimizer.build(self.model.trainable_variables)
         super().trainer(momentum, weight_decay)

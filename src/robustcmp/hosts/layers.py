@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Sequence, Tuple
 import numpy as np
 from protocol import Array, Arrays, Network
 
-# The canonical weights of each kind of layer, by the second part of their names; statistics are measured, not fitted.
+# The canonical weights of each kind of layer, by the second part of their names; statistics are measured.
 WEIGHTS = {
     "Conv": ("kernel", "bias"),
     "Dense": ("kernel", "bias"),
@@ -116,7 +116,7 @@ class LayersNetwork(Network, ABC):  # type: ignore[misc]
             for weight in WEIGHTS[kind]
         }
 
-    def fitted(self) -> Dict[str, Any]:
+    def trainable(self) -> Dict[str, Any]:
         """Return those of the weights that a training fits."""
         return {name: weight for name, weight in self.weights().items() if name.rpartition("/")[2] not in STATISTICS}
 
@@ -127,8 +127,9 @@ class LayersNetwork(Network, ABC):  # type: ignore[misc]
         self._write_all(self.weights(), weights)
 
     def trainer(self, momentum: float, weight_decay: float) -> "LayersNetwork":
-        self.momentum, self.weight_decay = momentum, weight_decay
-        self.velocities = {name: self.zeros(weight) for name, weight in self.fitted().items()}
+        self.momentum = momentum
+        self.weight_decay = weight_decay
+        self.velocities = {name: self.zeros(weight) for name, weight in self.trainable().items()}
         return self
 
     def velocity(self) -> Arrays:

@@ -79,7 +79,7 @@ class MXNetNetwork(ChannelsFirst):  # type: ignore[misc]
             z = self.apply(nd.array(channels_first(images)))
             mean = loss.SoftmaxCrossEntropyLoss()(z, nd.array(labels, dtype="int32")).mean()
         mean.backward()
-        for name, weight in self.fitted().items():
+        for name, weight in self.trainable().items():
             velocity = self.velocities[name]
             velocity[:] = self.momentum * velocity + weight.grad + self.weight_decay * weight
             weight[:] = weight - learning_rate * velocity

@@ -76,7 +76,6 @@ class HostProcess:
             raise HostError(f"the host {name} cannot be started: {error}") from None
         self._channel = Channel(ours)
         self.close = weakref.finalize(self, _end, self._channel, self._process)
-        self._died = False
         self.greeting, _ = self._converse("greet", start_seconds)
         if self.greeting.get("protocol") != VERSION:
             self.close()
@@ -96,11 +95,6 @@ class HostProcess:
     def alive(self) -> bool:
         """Whether it can be asked."""
         return bool(self.close.alive) and self._process.poll() is None
-
-    @property
-    def died(self) -> bool:
-        """Whether it ended by itself."""
-        return self._died or (bool(self.close.alive) and self._process.poll() is not None)
 
     def call(
         self, call: str, arrays: dict[str, NDArray[Any]] | None = None, **content: Any
@@ -141,12 +135,13 @@ class HostProcess:
         arrays: dict[str, NDArray[Any]] | None = None,
     ) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Send a question, if there is one, and return the next message."""
+        died = False
         try:
             if question is not None:
                 self._channel.send(question, arrays, seconds)
             return self._channel.receive(seconds)
         except Closed:
-            self._died = True
+            died = True
             reason = f"died and did not {task}"
         except TimeoutError:
             reason = f"did not {task} within {seconds:g} seconds"
@@ -157,8 +152,8 @@ class HostProcess:
             raise
         tail = self.close()
         last = f" It wrote last:\n{tail}" if tail else " It wrote nothing."
-        status = f" (exit status {self._process.poll()})" if self._died else ""
-        raise HostError(f"the host {self.name} {reason}{status}.{last}", died=self._died)
+        status = f" (exit status {self._process.poll()})" if died else ""
+        raise HostError(f"the host {self.name} {reason}{status}.{last}")
 
 
 @contextmanager

@@ -81,7 +81,7 @@ class TorchNetwork(ChannelsFirst):  # type: ignore[misc]
         return channels_last(gradient.numpy())
 
     def step(self, images: Array, labels: Array, learning_rate: float) -> float:
-        weights = self.fitted()
+        weights = self.trainable()
         self.train(True)
         loss = F.cross_entropy(self.apply(torch.from_numpy(channels_first(images))), torch.from_numpy(labels))
         gradients = torch.autograd.grad(loss, list(weights.values()))

@@ -23,7 +23,7 @@ from ..frameworks import Device
 from ..models.model import Model
 from ..untrusted import check_file, check_no_program, check_own
 from .from_code import FromFunction
-from .from_files import FromFile, check_ending, check_normalisation, check_there
+from .from_files import FromFile, check_ending, check_normalisation
 from .from_zoo import FromZoo
 
 CALIBRATION = 500  # images of the training set
@@ -89,7 +89,6 @@ class FromDeployedFile(msgspec.Struct, frozen=True, tag="deployed-file", dict=Tr
         """Raise `UsageError` for what is not there, and `WeightsError` for a file that cannot be one."""
         check_applicable(self.framework)
         check_normalisation(self.mean, self.std)
-        check_there(self.source)
         check_ending(self.source, self.framework)
         runtime, _ = split(self.framework)
         main = Path(self.source)

@@ -86,7 +86,7 @@ class FromFile(msgspec.Struct, frozen=True, tag="file", dict=True):
         return content
 
     @cached_property
-    def _hashed(self) -> tuple[tuple[int, ...], str]:
+    def _state_and_digest(self) -> tuple[tuple[int, ...], str]:
         """The state of its file before that was read for its digest, and the digest."""
         state = self._read_state()
         return state, file_digest(Path(self.source))
@@ -94,7 +94,7 @@ class FromFile(msgspec.Struct, frozen=True, tag="file", dict=True):
     @property
     def sha256(self) -> str:
         """The digest of its file."""
-        return self._hashed[1]
+        return self._state_and_digest[1]
 
     def _read_state(self) -> tuple[int, ...]:
         """Return what changes where the file is written or replaced."""
@@ -140,7 +140,6 @@ class FromFile(msgspec.Struct, frozen=True, tag="file", dict=True):
                 f"{self.source}"
             )
         check_no_program(path)
-        check_there(self.source)
         check_ending(self.source, self.framework)
         check_file(path)
         if path.suffix == ".h5" and self.framework != "tensorflow" and not is_sealed(path):
@@ -189,7 +188,7 @@ class FromFile(msgspec.Struct, frozen=True, tag="file", dict=True):
             native = call_function(self.source)
         else:
             native, design, info = self._read()
-            if self._read_state() != self._hashed[0]:
+            if self._read_state() != self._state_and_digest[0]:
                 raise WeightsError(f"{self.source} changed while it was read. Repeat the command once it is written.")
         framework = framework_of(native) or self.framework
         if framework != self.framework:
@@ -212,7 +211,7 @@ class FromFile(msgspec.Struct, frozen=True, tag="file", dict=True):
                 framework=self.framework,
                 device=device,
                 info=info | {"source": Path(self.source).name},
-                preprocessing=self._preprocessing(native),
+                preprocessing=self._describe_preprocessing(native),
                 cut_softmax=self.cut_softmax,
             )
         except (ModelError, UsageError) as error:
@@ -220,7 +219,7 @@ class FromFile(msgspec.Struct, frozen=True, tag="file", dict=True):
         model.architecture = design
         return model
 
-    def _preprocessing(self, native: Any) -> dict[str, Any] | None:
+    def _describe_preprocessing(self, native: Any) -> dict[str, Any] | None:
         """Return what `wrap` is told of the mean and the standard deviation, one number or one for each channel."""
         numbers = max(len(self.mean), len(self.std))
         preprocessing: dict[str, Any] = {}
@@ -278,19 +277,14 @@ def load_network(
     return origin.load(device)
 
 
-def check_there(source: str) -> None:
-    """Raise `UsageError` unless there is a file."""
-    path = Path(source)
-    if path.is_file():
-        return
-    if path.exists():
-        raise UsageError(f"expected a file, received {source}, a directory, a pipe or a device")
-    near = nearest(path.name, [other.name for other in path.parent.glob("*")])
-    raise UsageError(f"there is no file {source}{suggest(near)}")
-
-
 def check_ending(source: str, framework: str) -> None:
-    """Raise `UsageError` for a file that a framework or a runtime does not read."""
+    """Raise `UsageError` for a file that is not there, or that a framework or a runtime does not read."""
+    path = Path(source)
+    if path.exists() and not path.is_file():
+        raise UsageError(f"expected a file, received {source}, a directory, a pipe or a device")
+    if not path.exists():
+        near = nearest(path.name, [other.name for other in path.parent.glob("*")])
+        raise UsageError(f"there is no file {source}{suggest(near)}")
     endings = FILES | {name: (runtime(name).suffix,) for name in RUNTIMES}
     read = endings[framework] if framework in RUNTIMES else (*endings.get(framework, ()), *CANONICAL)
     if source.endswith(read):
@@ -318,7 +312,7 @@ def check_normalisation(mean: Sequence[float], std: Sequence[float]) -> None:
         raise UsageError(f"mean: expected finite numbers, received {[*mean]}")
     if not all(math.isfinite(value) and value > 0 for value in std):
         raise UsageError(f"std: expected positive numbers, received {[*std]}")
-    if len({len(given) for given in (mean, std)} - {0, 1}) > 1:
+    if len({len(mean), len(std)} - {0, 1}) > 1:
         raise UsageError(f"mean and std need as many numbers, received {[*mean]} and {[*std]}")
 
 

@@ -110,18 +110,18 @@ class FromZoo(msgspec.Struct, frozen=True, tag="zoo"):
 
     def load_from(self, files: Mapping[str, Path], device: Device = "auto") -> Model:
         """Load it from copies of its `files`, which have their names."""
-        own = msgspec.structs.replace(self, model=str(files["model"])) if "model" in files else self
-        return own.load(device, files["weights"].parent)
+        origin = msgspec.structs.replace(self, model=str(files["model"])) if "model" in files else self
+        return origin.load(device, files["weights"].parent)
 
     def load(self, device: Device = "auto", directory: str | os.PathLike[str] | None = None) -> Model:
         """Load it, as `load_model` does."""
         self.check()
         check_framework(self.framework)
-        model = as_model(self, self.weights(directory), device)
+        model = make_model(self, self.weights(directory), device)
         return model if self.into is None else same_weights(model, [self.into], device=device)[self.into]
 
 
-def trained_directory() -> Path:
+def weights_directory() -> Path:
     """Return the directory in the user cache where `fit` keeps weights."""
     return user_cache() / "weights"
 
@@ -137,12 +137,12 @@ def find_weights(name: FromZoo, directory: str | os.PathLike[str] | None = None)
         The file is broken, or is another model's.
     """
     file = _find_file(name, directory)
-    return None if file is None else with_source(read_named(file[1], name), file[0])
+    return None if file is None else read_named(file[1], name, file[0])
 
 
 def _list_directories() -> list[tuple[str, Path]]:
     """Return where weights are, as `SOURCES` calls it, with the directory."""
-    return [("own", trained_directory()), ("zoo", Path(str(SHIPPED / "weights")))]
+    return [("own", weights_directory()), ("zoo", Path(str(SHIPPED / "weights")))]
 
 
 def _find_file(name: FromZoo, directory: str | os.PathLike[str] | None = None) -> tuple[str, Path] | None:
@@ -154,8 +154,8 @@ def _find_file(name: FromZoo, directory: str | os.PathLike[str] | None = None) -
     return None
 
 
-def read_named(path: Path, name: FromZoo) -> WeightsFile:
-    """Read the weights of a model from the file that is named after it."""
+def read_named(path: Path, name: FromZoo, source: str) -> WeightsFile:
+    """Read the weights of a model from the file that is named after it; `source` is as `SOURCES` calls it."""
     content = read_weights(path, get_architecture(name.model))
     named = {
         "dataset": name.dataset,
@@ -169,20 +169,20 @@ def read_named(path: Path, name: FromZoo) -> WeightsFile:
                 f"{path} holds a training with {key} {content.metadata[key]}, but its name says {expected}. "
                 "If it was renamed, restore its name; otherwise delete it."
             )
-    return content
+    return _add_source(content, source)
 
 
-def with_source(content: WeightsFile, source: str) -> WeightsFile:
+def _add_source(content: WeightsFile, source: str) -> WeightsFile:
     about = {"source": source, "sha256": content.sha256}
     return WeightsFile(content.weights, content.metadata | about, content.curves)
 
 
-def trained_seeds(model: str, dataset: str, framework: str, recipe: str = "default") -> list[int]:
+def list_seeds(model: str, dataset: str, framework: str, recipe: str = "default") -> list[int]:
     """Return the training seeds for which there are weights: trained here, or shipped with the zoo.
 
     Examples
     --------
-    >>> trained_seeds("resnet20", "cifar10", "jax")
+    >>> list_seeds("resnet20", "cifar10", "jax")
     [0]
     """
     stem, _, _ = FromZoo(model, dataset, framework, recipe).file.rpartition("-")
@@ -208,7 +208,7 @@ def common_seeds(
     >>> common_seeds("lenet5", "mnist", ["torch", "jax"])
     [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
     """
-    each = [set(trained_seeds(model, dataset, framework, recipe)) for framework in frameworks or list_installed()]
+    each = [set(list_seeds(model, dataset, framework, recipe)) for framework in frameworks or list_installed()]
     if frameworks is None:
         each = [seeds for seeds in each if seeds]
     return sorted(set.intersection(*each)) if each and set.intersection(*each) else [0]
@@ -240,7 +240,7 @@ def mean_training_seconds(infos: Iterable[Mapping[str, Any]]) -> float:
     return sum(seconds) / len(seconds) if seconds else math.nan
 
 
-def all_trained() -> list[dict[str, Any]]:
+def list_trainings() -> list[dict[str, Any]]:
     """Return the metadata of every training that there is, in the user cache or in the zoo that ships.
 
     ``source`` is as for `find_weights`; of two files with one name it is the one in the user cache.
@@ -254,11 +254,11 @@ def all_trained() -> list[dict[str, Any]]:
     for source, directory in _list_directories():
         for path in sorted(directory.glob("*.h5")):
             if path.name not in metadata and not path.name.endswith(CHECKPOINT):
-                metadata[path.name] = with_source(read_weights(path), source).metadata
+                metadata[path.name] = _add_source(read_weights(path), source).metadata
     return list(metadata.values())
 
 
-def as_model(name: FromZoo, content: WeightsFile, device: Device) -> Model:
+def make_model(name: FromZoo, content: WeightsFile, device: Device) -> Model:
     """Return the model that has some weights, in the framework that trained them."""
     architecture = get_architecture(name.model)
     adapter = get_framework(name.framework)

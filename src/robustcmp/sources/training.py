@@ -28,7 +28,7 @@ from ..models.model import Model, predict, wrap
 from ..networks.architecture import ARCHITECTURES, Architecture, BatchNorm, get_architecture
 from ..networks.weights import Weights, WeightsFile, read_weights, write_weights
 from ..provenance import made_with
-from .from_zoo import CHECKPOINT, FromZoo, as_model, read_named, trained_directory, with_source
+from .from_zoo import CHECKPOINT, FromZoo, make_model, read_named, weights_directory
 from .recipes import Recipe, default_dataset, load_for, load_recipe
 
 VALIDATION_FRACTION = 0.1
@@ -127,7 +127,7 @@ def train(
     check_fit(architecture, train_data)
     rest, held_out = hold_out(train_data.labels, VALIDATION_FRACTION)
     check_batches(architecture, recipe, len(rest))
-    metadata = training_metadata(framework, architecture, recipe, train_data, seed, device) | (about or {})
+    metadata = _describe_training(framework, architecture, recipe, train_data, seed, device) | (about or {})
     validation = replace(
         train_data, images=train_data.images[held_out], labels=train_data.labels[held_out], split="validation"
     )
@@ -186,8 +186,8 @@ class Fitting:
 
     def checkpoint(self, metadata: dict[str, Any]) -> WeightsFile:
         """Return what `resume` needs."""
-        weights = _named("weights", self._framework.get_weights(self._native, self._architecture))
-        return WeightsFile(weights | _named("velocity", self._trainer.velocity()), metadata, _arrays(self.curves))
+        weights = _prefix("weights", self._framework.get_weights(self._native, self._architecture))
+        return WeightsFile(weights | _prefix("velocity", self._trainer.velocity()), metadata, _arrays(self.curves))
 
     def pass_over(self, data: Dataset, order: NDArray[np.int64], augmented: Augmentation, epoch: int) -> None:
         """Take the steps of one epoch."""
@@ -233,7 +233,7 @@ def check_batches(architecture: Architecture, recipe: Recipe, n: int) -> None:
         )
 
 
-def training_metadata(
+def _describe_training(
     framework: TrainableFramework,
     architecture: Architecture,
     recipe: Recipe,
@@ -271,7 +271,7 @@ def _read_checkpoint(path: Path, metadata: dict[str, Any]) -> WeightsFile:
     return content
 
 
-def _named(group: str, arrays: Weights) -> Weights:
+def _prefix(group: str, arrays: Weights) -> Weights:
     return {f"{group}/{name}": array for name, array in arrays.items()}
 
 
@@ -335,20 +335,19 @@ def fit(
     dataset = dataset or default_dataset(model, recipe)
     name = FromZoo(model, dataset, require_name(framework), recipe, seed)
     name.check()
-    adapter = get_framework(name.framework)
     settings = load_recipe(model, dataset, recipe)
     if epochs is not None:
         check_count("epochs", epochs, limits.EPOCHS)
         settings = msgspec.structs.replace(settings, epochs=epochs)
-    path = as_path(out or trained_directory(), "out") / name.file
+    path = as_path(out or weights_directory(), "out") / name.file
     remove_left_over(path.parent, path.stem[:40])
     if path.exists():
-        content = _same_training(path, name, settings)
+        _check_same_training(path, name, settings)
     else:
         make_directory(path.parent)
         checkpoint = path.with_suffix(CHECKPOINT)
         content = train(
-            adapter,
+            get_framework(name.framework),
             get_architecture(model),
             settings,
             load_for(model, dataset, "train", data_dir, recipe),
@@ -361,15 +360,14 @@ def fit(
         )
         write_weights(path, content)
         checkpoint.unlink(missing_ok=True)
-    return as_model(name, with_source(content, "own"), device)
+    return make_model(name, read_named(path, name, "own"), device)
 
 
-def _same_training(path: Path, name: FromZoo, settings: Recipe) -> WeightsFile:
-    content = read_named(path, name)
-    if msgspec.convert(content.metadata.get("settings"), Recipe) != settings:
+def _check_same_training(path: Path, name: FromZoo, settings: Recipe) -> None:
+    trained = read_named(path, name, "own").metadata.get("settings")
+    if msgspec.convert(trained, Recipe) != settings:
         raise WeightsError(
-            f"{path} was trained with {content.metadata.get('settings')}, but {msgspec.to_builtins(settings)} was "
-            "requested. Delete it, or train into another directory with out.",
+            f"{path} was trained with {trained}, but {msgspec.to_builtins(settings)} was requested. Delete it, or "
+            "train into another directory with out.",
             parameters=["out"],
         )
-    return content

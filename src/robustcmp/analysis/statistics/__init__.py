@@ -1,13 +1,16 @@
 """Statistics of success rates and of times, from arrays alone: one kind a file. Imports the ground alone."""
 
 from .draws import CommonDraws, common_draws, fall_probability
-from .equivalence import Equivalence, equivalent_frameworks, equivalent_models, equivalent_twins
 from .foundations import ONE_TRAINING
 from .hypotheses import (
     Difference,
+    Equivalence,
     Evidence,
     brown_forsythe,
     cochran_q,
+    equivalent_frameworks,
+    equivalent_models,
+    equivalent_twins,
     f_test,
     friedman,
     holm,
@@ -50,10 +53,8 @@ from .ranks import (
 )
 from .variance import (
     NestedVariance,
-    Prediction,
     RateVariance,
     nested_variance,
-    prediction_interval,
     rate_variance,
     upper_variance,
 )
@@ -70,7 +71,6 @@ __all__ = [
     "Located",
     "NestedVariance",
     "Permuted",
-    "Prediction",
     "RateVariance",
     "bootstrap_interval",
     "brown_forsythe",
@@ -99,7 +99,6 @@ __all__ = [
     "paired_t",
     "pairs_needed",
     "permute",
-    "prediction_interval",
     "rate_variance",
     "resample_rates",
     "sign_flips",

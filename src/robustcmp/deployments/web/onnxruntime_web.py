@@ -43,7 +43,7 @@ BACKENDS = {  # the script, and the files that it loads by itself
 OPEN = 2**31  # what -1 becomes, the size of an axis that has no name
 
 
-class OnnxRuntimeWeb(Runtime):
+class _OnnxRuntimeWeb(Runtime):
     name = "onnxruntime-web"
     package = "chromium"
     extra = ""
@@ -111,7 +111,7 @@ def _tensors(values: list[dict[str, Any]]) -> list[Tensor]:
     return tensors
 
 
-RUNTIME = OnnxRuntimeWeb()
+RUNTIME = _OnnxRuntimeWeb()
 
 
 def _files(backend: str) -> dict[str, Path]:

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import DeploymentError
-from ...files import open_regular, write_bytes_atomically, write_named, write_text_atomically
+from ...errors import DeploymentError, in_one_line
+from ...files import write_bytes_atomically, write_named, write_text_atomically
 from ...models.model import Model
 from ...networks.architecture import (
     Architecture,
@@ -34,6 +34,7 @@ from ...networks.architecture import (
     Residual,
 )
 from ...provenance import own_version
+from ...untrusted import read_network
 from ..base import Conversion, Runtime
 from ..layouts import Layout
 from ..sessions import LayoutSession, Session
@@ -81,7 +82,7 @@ KEYS = {"mean": "moving_mean", "variance": "moving_variance"}  # where Keras has
 OTHERWISE = "Convert it with tensorflowjs_converter to a layers model, and open its model.json."
 
 
-class TensorFlowJs(Runtime):
+class _TensorFlowJs(Runtime):
     name = "tfjs"
     package = "chromium"
     extra = ""
@@ -155,7 +156,7 @@ def _make_session(page: Page, answer: dict[str, Any]) -> Session:
     return LayoutSession(Layout.of(inputs[0]["shape"], "float32", page.name), partial(browser.rows, page))
 
 
-RUNTIME = TensorFlowJs()
+RUNTIME = _TensorFlowJs()
 
 
 def _files(backend: str) -> dict[str, Path]:
@@ -288,26 +289,23 @@ def read(path: Path) -> tuple[Any, list[dict[str, Any]], bytes]:
     content = _read_description(path)
     arrays: list[dict[str, Any]] = [about for group in content["weightsManifest"] for about in group["weights"]]
     try:
-        sizes = [sum(map(_bytes, group["weights"])) for group in content["weightsManifest"]]
+        expected = sum(map(_bytes, arrays))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise _no_model(path, error) from None
-    if sum(sizes) > WEIGHT_BYTES:
-        raise DeploymentError(f"{path} declares {sum(sizes):,} bytes of weights; expected at most {WEIGHT_BYTES:,}")
-    _beside(path, content)  # all names, before any file is read
-    pieces = [_read_group(path, group, size) for group, size in zip(content["weightsManifest"], sizes, strict=True)]
-    return content["modelTopology"], arrays, b"".join(pieces)
+    values = b"".join(read_network(file, WEIGHT_BYTES) for file in _beside(path, content))
+    if len(values) != expected:
+        raise DeploymentError(
+            f"{path} expects {expected:,} bytes of weights, received {len(values):,}. Copy its files again."
+        )
+    return content["modelTopology"], arrays, values
 
 
 def _read_description(path: Path) -> dict[str, Any]:
     """Return what stands in a model.json, in which there are at least lists where lists are expected."""
     try:
-        with open_regular(path) as file:
-            text = file.read(DESCRIPTION_BYTES + 1)
-        if len(text) > DESCRIPTION_BYTES:
-            raise ValueError(f"expected at most {DESCRIPTION_BYTES:,} bytes")
-        content: dict[str, Any] = json.loads(text)
-    except (OSError, ValueError, RecursionError) as error:
-        raise DeploymentError(f"{path} cannot be read as a model.json of TensorFlow.js: {_explain(error)}") from None
+        content: dict[str, Any] = json.loads(read_network(path, DESCRIPTION_BYTES))
+    except (ValueError, RecursionError) as error:
+        raise _no_model(path, error) from None
     try:
         if content.get("format", "layers-model") != "layers-model":
             raise DeploymentError(f"{path} is a {content['format']}; expected a layers model. {OTHERWISE}")
@@ -321,8 +319,8 @@ def _read_description(path: Path) -> dict[str, Any]:
 
 def _no_model(path: Path, error: Exception) -> DeploymentError:
     return DeploymentError(
-        f"{path} is no layers model of TensorFlow.js: {_explain(error)}. Expected modelTopology, and a weightsManifest "
-        "with paths and weights."
+        f"{path} is no layers model of TensorFlow.js ({type(error).__name__}: {in_one_line(error)}). Expected "
+        "modelTopology, and a weightsManifest with paths and weights."
     )
 
 
@@ -330,27 +328,11 @@ def _beside(path: Path, content: Mapping[str, Any]) -> list[Path]:
     """Return the files with a model's weights, which lie in its own folder."""
     names = [name for group in content["weightsManifest"] for name in group["paths"]]
     for name in names:
-        if not isinstance(name, str) or name in ("", ".", "..") or name != Path(name).name or "\\" in name:
-            raise DeploymentError(f"{path}: its weights should lie in its own folder, received {name!r}")
-    return [path.with_name(name) for name in dict.fromkeys(names)]
-
-
-def _read_group(path: Path, group: Mapping[str, Any], expected: int) -> bytes:
-    """Return the bytes of one group of weights, which may lie in several files."""
-    pieces: list[bytes] = []
-    for beside in map(path.with_name, group["paths"]):
-        try:
-            if beside.is_symlink():
-                raise ValueError("it is a link")
-            with open_regular(beside) as file:
-                pieces.append(file.read(expected - sum(map(len, pieces)) + 1))
-        except (OSError, ValueError) as error:
-            raise DeploymentError(f"{path}: its weights {beside.name} cannot be read: {_explain(error)}") from None
-    received = sum(map(len, pieces))
-    if received != expected:
-        more = "more" if received > expected else f"{received:,}"
-        raise DeploymentError(f"{path} expects {expected:,} bytes of weights, received {more}. Copy its files again.")
-    return b"".join(pieces)
+        if not isinstance(name, str) or (path.parent / name).resolve().parent != path.resolve().parent:
+            raise DeploymentError(
+                f"{path}: its weights should lie in its own folder, in files that are no links, received {name!r}"
+            )
+    return [path.parent / name for name in names]
 
 
 def _bytes(about: Mapping[str, Any]) -> int:
@@ -360,10 +342,3 @@ def _bytes(about: Mapping[str, Any]) -> int:
     if kind not in STORED or not all(isinstance(size, int) and size >= 0 for size in shape):
         raise ValueError(f"the array {about['name']!r} of type {kind!r} and shape {shape!r}")
     return STORED[kind] * math.prod(shape)
-
-
-def _explain(error: Exception) -> str:
-    if isinstance(error, KeyError):
-        return f"there is no {error}"
-    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return " ".join(reason.split())[:200] or type(error).__name__
