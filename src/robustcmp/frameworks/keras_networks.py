@@ -157,7 +157,7 @@ def without_softmax(model: Any) -> Any:
         The model has no such softmax, or no known layers: it was subclassed, or is not built.
     """
     keras: Any = sys.modules["keras"]
-    ends = getattr(model, "outputs", None) or ()
+    ends: Any = getattr(model, "outputs", None) or ()
     if len(ends) != 1 or not model.inputs or _has_own_call(model):
         raise UsageError(
             "cut_softmax=True takes a Functional model of Keras, or a Sequential one that is built, with one output "
