@@ -374,7 +374,7 @@ class Evaluation:
     # health checks, transfer, conditioning -----------------------------------------------------------------------
 
     def run_checks(self, *, progress: bool = False) -> pandas.DataFrame:
-        """Run the health checks on every model, with at most 100 of the images, and store them with the run.
+        """Run the health checks on every model, with at most 50 of the images, and store them with the run.
 
         Parameters
         ----------
