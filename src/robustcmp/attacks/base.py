@@ -62,13 +62,13 @@ def first_on_grid(
     """
     first, queries = np.full(len(labels), -1), np.zeros(len(labels), np.int64)
     pending = np.arange(len(labels))
-    for place, value in enumerate(grid):
+    for index, value in enumerate(grid):
         if not len(pending):
             break
         fooled = candidates.predict(np.arange(len(pending)), np.full(len(pending), value)) != labels[pending]
         queries[pending] += 1
         if fooled.any():
-            first[pending[fooled]] = place
+            first[pending[fooled]] = index
             pending = pending[~fooled]
             candidates.keep(np.flatnonzero(~fooled))
     return first, queries

@@ -266,15 +266,15 @@ class _Walk:
                 break
             spherical, candidates = self.move(pending, iteration, direction)
             if checking:
-                asked = self.fools(pending, spherical)
-                self._spherical.add(pending, asked)
-                pending_asked, candidates = pending[asked], candidates[asked]
-                fooled = self.fools(pending_asked, candidates)
-                self._steps.add(pending_asked, fooled)
+                on_sphere = self.fools(pending, spherical)
+                self._spherical.add(pending, on_sphere)
+                candidate_rows, candidates = pending[on_sphere], candidates[on_sphere]
+                fooled = self.fools(candidate_rows, candidates)
+                self._steps.add(candidate_rows, fooled)
             else:
-                pending_asked, fooled = pending, self.fools(pending, candidates)
-            self._take(pending_asked[fooled], candidates[fooled])
-            pending = np.setdiff1d(pending, pending_asked[fooled], assume_unique=True)
+                candidate_rows, fooled = pending, self.fools(pending, candidates)
+            self._take(candidate_rows[fooled], candidates[fooled])
+            pending = np.setdiff1d(pending, candidate_rows[fooled], assume_unique=True)
 
     def move(self, rows: Rows, iteration: int, direction: int) -> tuple[NDArray[np.float32], Points]:
         """Return the rows' spherical candidates and their candidates in a new direction; good until the next call."""

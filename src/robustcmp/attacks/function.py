@@ -243,19 +243,19 @@ class FunctionAttack(Attack):
                 f"{images.shape} as (N, H, W, C), received {answer.dtype} {answer.shape}"
             )
         outside = np.abs(answer - np.clip(answer, 0, 1)).max(axis=(1, 2, 3))
-        for place in np.flatnonzero(~(outside <= TOLERANCE))[:1]:  # nor is it NaN
+        for row in np.flatnonzero(~(outside <= TOLERANCE))[:1]:  # nor is it NaN
             raise AttackError(
-                f"the attack {self.name} left [0, 1] at image {places[place]}, by {outside[place]:.3g}: clip its images"
+                f"the attack {self.name} left [0, 1] at image {places[row]}, by {outside[row]:.3g}: clip its images"
             )
         perturbed = np.ascontiguousarray(np.clip(answer, 0, 1), np.float32)
         if self.epsilon is not None:
             l0, l2, linf = distances(images, perturbed)
             slack = {"l0": 0.0, "l2": TOLERANCE * np.sqrt(images[0].size), "linf": TOLERANCE}[self.norm]
             far = {"l0": l0, "l2": l2, "linf": linf}[self.norm]
-            for place in np.flatnonzero(far > self.epsilon + slack)[:1]:
+            for row in np.flatnonzero(far > self.epsilon + slack)[:1]:
                 raise AttackError(
-                    f"the attack {self.name} left its budget at image {places[place]}: expected {self.norm} ≤ "
-                    f"{self.epsilon:g}, received {far[place]:.9g}. Give the function this budget, for images in [0, 1]"
+                    f"the attack {self.name} left its budget at image {places[row]}: expected {self.norm} ≤ "
+                    f"{self.epsilon:g}, received {far[row]:.9g}. Give the function this budget, for images in [0, 1]"
                 )
         return perturbed
 

@@ -91,12 +91,12 @@ class Square(BallAttack):
                 row, best, best_loss, inside = row[~fell], best[~fell], best_loss[~fell], inside.rows(~fell)
             if iteration == self.iterations or not len(row):
                 break
-            place = iteration % BLOCK
-            if place == 0:
+            offset = iteration % BLOCK
+            if offset == 0:
                 u = np.empty((n, BLOCK, 2 + channels))
                 u[row] = squares(draws, row, iteration // BLOCK, channels)
             side = _square_side(iteration, height, width)
-            drawn = u[row, place]
+            drawn = u[row, offset]
             top, left = ((drawn[:, axis] * (size - side)).astype(np.int64) for axis, size in ((0, height), (1, width)))
             inside_rows = (np.arange(height) >= top[:, None]) & (np.arange(height) < top[:, None] + side)
             inside_columns = (np.arange(width) >= left[:, None]) & (np.arange(width) < left[:, None] + side)

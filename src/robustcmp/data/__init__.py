@@ -82,11 +82,11 @@ def load_dataset(name: str, split: str = "test", *, data_dir: str | os.PathLike[
     if split not in SPLITS:
         raise unknown("split", split, SPLITS)
     if is_own(name):
-        kind, _, place = name.partition(":")
+        kind, _, location = name.partition(":")
         if data_dir is not None:
             raise UsageError(f"{name} says where it is: omit data_dir, which is for {', '.join(DATASETS)}")
         read: Callable[[Path, str], Dataset] = import_module(f".{kind}", __name__).load
-        data = read(as_path(place), split)
+        data = read(as_path(location), split)
         for note in data.notes:
             _warn_once(f"{data.name}: {note}")
         return data
@@ -107,12 +107,12 @@ def is_own(name: str) -> bool:
     >>> is_own("npz:flowers.npz"), is_own("mnist")
     (True, False)
     """
-    kind, colon, place = name.partition(":")
+    kind, colon, location = name.partition(":")
     if not colon:
         return False
     if kind not in KINDS:
         raise unknown("kind of dataset", kind, KINDS)
-    if not place:
+    if not location:
         raise UsageError(f"expected {kind}:PATH, received {name}", parameters=["dataset"])
     return True
 
@@ -130,8 +130,10 @@ def check_named(name: str) -> None:
     kind = "npz" if name.endswith(".npz") else "folder" if os.path.isdir(name) else ""
     if kind:
         raise UsageError(f"unknown dataset {name}: did you mean {kind}:{name}?", parameters=["dataset"])
-    own = "Images of your own are npz:FILE or folder:DIR, for networks of your own."
-    raise UsageError(f"{unknown('dataset', name, DATASETS)} {own}", parameters=["dataset"])
+    raise UsageError(
+        f"{unknown('dataset', name, DATASETS)} Images of your own are npz:FILE or folder:DIR, for your own networks.",
+        parameters=["dataset"],
+    )
 
 
 def describe(name: str) -> str:
