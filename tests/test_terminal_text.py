@@ -174,13 +174,14 @@ HOST = """
 import os, sys
 import protocol
 
-class Evil(protocol.Host):
+class Evil(protocol.Network):
     framework = "evil"
 
-    def version(self):
+    @staticmethod
+    def version():
         return "1" + {evil!r}
 
-    def build(self, architecture, seed):
+    def __init__(self, architecture, seed):
         if seed:
             os.write(2, {evil!r}.encode("utf-8", "replace"))
             os._exit(3)
