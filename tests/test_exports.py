@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 import robustcmp as rc
-from robustcmp.analysis.statistics import wilson_interval
 from robustcmp.attacks import FGSM, Attack, Boundary, SinglePixel
 from robustcmp.cli import command
 from robustcmp.report.exports import SPECIAL, escape, to_bibtex
@@ -62,17 +61,6 @@ def test_a_row_a_model_training_and_attack(run: str) -> None:
         np.testing.assert_allclose(rows.success_rate.mean(), ev.results.rate(model, attack))
     assert (frame.low.isna() | (frame.low <= frame.success_rate)).all()
     assert (frame.high.isna() | (frame.high >= frame.success_rate)).all()
-
-
-def test_the_row_of_one_rate() -> None:
-    ev = opened()
-    frame = ev.to_dataframe().set_index(["model", "attack"])
-    row = frame.loc["torch", "fgsm"]
-    fallen = int(ev.dataset.success.sel(model="torch", attack="fgsm").isel(training_seed=0, repeat=0).sum())
-    assert (row.success_rate, row.images, row.repeats, row.repeat_std) == (fallen / 1000, 1000, 10, 0.0)
-    assert (row.low, row.high) == wilson_interval(fallen, 1000)
-    assert row.clean_accuracy == ev.results.clean_accuracy["torch"]
-    assert frame.loc["torch", "single_pixel"].repeat_std == ev.results.repeat_std("torch", "single_pixel")
 
 
 def test_an_attack_that_cannot_run_has_no_rate() -> None:
@@ -159,11 +147,6 @@ def test_what_a_published_run_used_is_cited(run: str) -> None:
     ev = opened(run)
     cited = entries(to_bibtex(ev.results))
     assert {"robustcmp", "guo2018orchestrated", "rauber2020foolbox"} <= set(cited)
-    for fields in cited.values():
-        assert fields.count("{") == fields.count("}")
-        assert {"title", "author", "version" if "robustcmp: is" in fields else "year"} <= {
-            field.split()[0] for field in re.findall(r"^  \w+", fields, re.MULTILINE)
-        }
     attacks = {"fgsm": "goodfellow2015explaining", "boundary": "brendel2018decision"}
     for attack, key in attacks.items():
         assert (key in cited) is (attack in ev.results.attacks)

@@ -234,23 +234,6 @@ def test_it_behaves_as_the_network_that_it_holds(hosted: Hosted, digits: Dataset
         np.testing.assert_array_equal(one.adversarials, other.adversarials)
 
 
-def test_foolboxs_gradient_attacks_reach_it(hosted: Hosted, digits: Dataset, tmp_path: Path) -> None:
-    pytest.importorskip("torch")
-    (tmp_path / "pgd.toml").write_text('[attacks.pgd]\nattack = "LinfPGD"\nepsilons = [0.1]\nrel_stepsize = 0.1\n')
-    ev = rc.evaluate(
-        {"linear": wrap(trained(hosted, digits))},
-        digits.images,
-        digits.labels,
-        suite=tmp_path / "pgd.toml",
-        n=12,
-        repeats=1,
-        progress=False,
-    )
-    assert ev.results.rates()["linear"]["pgd"] > 0
-    assert ev.manifest["models"][0]["framework"] == "linear"
-    assert ev.manifest["models"][0]["framework_version"] == "1.0"
-
-
 def test_a_training_goes_on_as_it_would_have(hosted: Hosted, digits: Dataset) -> None:
     """The velocity comes and goes, so that a checkpoint holds all of a training."""
     x, y = digits.images[:50], digits.labels[:50]

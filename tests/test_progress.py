@@ -94,13 +94,6 @@ def test_it_is_told_of_every_step_cell_and_query(asked: dict[str, Any], tmp_path
     assert sorted(again.events[7:-1]) == sorted(told.events[7:-1])
 
 
-def test_a_progress_ends_where_a_comparison_fails(asked: dict[str, Any]) -> None:
-    told = Told()
-    with pytest.raises(rc.RobustcmpError):
-        rc.evaluate(**(asked | {"labels": (asked["labels"] + 1) % 10}), n=3, repeats=1, progress=told, out="/dev/null")
-    assert told.events[-1] == ("end",)
-
-
 def cells(trainings: int = 3) -> dict[Cell, int]:
     return {
         Cell(model, seed, attack, 0, f"{model}{seed}{attack}"): queries

@@ -17,8 +17,13 @@ from numpy.typing import NDArray
 import robustcmp as rc
 from robustcmp.analysis.outcomes import Outcomes
 from robustcmp.analysis.significance import run_tests
-from robustcmp.analysis.statistics.equivalence import equivalent_frameworks, equivalent_twins
-from robustcmp.analysis.statistics.hypotheses import NOTHING_VARIES, mantel, paired_t
+from robustcmp.analysis.statistics.hypotheses import (
+    NOTHING_VARIES,
+    equivalent_frameworks,
+    equivalent_twins,
+    mantel,
+    paired_t,
+)
 from robustcmp.analysis.statistics.intervals import EVERYTHING, two_way_interval
 from robustcmp.analysis.twins import Twins, match_twins
 from robustcmp.data.dataset import Dataset

@@ -20,7 +20,7 @@ from .frameworks import DataFormat, Device
 from .processes import Limits
 from .records.store import Run
 from .records.upkeep import discard_broken
-from .report.progress import shown_progress
+from .report.progress import make_progress
 from .report.words import behaviour_notes
 from .runs.accuracy import check_accuracies, read_expected
 from .runs.assembly import assemble
@@ -236,7 +236,7 @@ def _resumable(out: str | os.PathLike[str] | None, about: dict[str, Any] | None)
 @contextmanager
 def progress_of(progress: bool | Progress) -> Iterator[Progress]:
     """Return whom to tell of the progress, until it ends."""
-    shown = progress if isinstance(progress, Progress) else shown_progress() if progress else Unseen()
+    shown = progress if isinstance(progress, Progress) else make_progress() if progress else Unseen()
     try:
         yield shown
     finally:

@@ -27,10 +27,9 @@ if TYPE_CHECKING:
     import xarray
     from numpy.typing import NDArray
 
-    from .analysis.distances import Distances, ExactPixel
+    from .analysis.figures import Distances, ExactPixel, Trainings
     from .analysis.indicator import IndicatorRange
     from .analysis.significance import Level
-    from .analysis.trainings import Trainings
     from .analysis.verdicts import Verdict
     from .report.plots import Plots
 
@@ -375,7 +374,7 @@ class Evaluation:
     # health checks, transfer, conditioning -----------------------------------------------------------------------
 
     def run_checks(self, *, progress: bool = False) -> pandas.DataFrame:
-        """Run the health checks on every model, with at most 100 of the images, and store them with the run.
+        """Run the health checks on every model, with at most 50 of the images, and store them with the run.
 
         Parameters
         ----------

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas
 from numpy.typing import NDArray
 
 from ..errors import check_count
@@ -20,7 +21,6 @@ from .statistics import mantel
 from .twins import mask_twins
 
 if TYPE_CHECKING:
-    import pandas
     import xarray
 
     from .results import Results
@@ -102,8 +102,6 @@ class Conditioning:
             all images that so many models classify correctly), success_rate (the mean over trainings and picks), low
             and high (the central 95 % of trainings and picks).
         """
-        import pandas
-
         rng = np.random.default_rng(0)
         total = len(self._names)
         of_all = self._results.manifest["images"]["of"]
@@ -160,8 +158,6 @@ def average_blocks(results: Results, transfer: xarray.Dataset) -> pandas.DataFra
         of_successes, p (of ``"within"``: that transfer there is not larger than across). Blocks without pairs are left
         out.
     """
-    import pandas
-
     places = [position for position, (name, _) in enumerate(results.keys) if name in results.sources]
     names = np.array([results.keys[position][0] for position in places])
     left_out = mask_twins(results.twins, results.keys)[np.ix_(places, places)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -22,14 +22,13 @@ from ..records.manifest import attack_records
 from ..records.store import Run
 from ..sealed import Hdf5
 from .deployments import DEPLOYED_MARGIN, compare_deployments, control, describe_deployments
-from .distances import Distances, ExactPixel
+from .figures import Distances, ExactPixel, Trainings, root_mean_std
 from .followups import Conditioning, as_dataset, average_blocks
 from .indicator import IndicatorRange, find_published_rates, indicator_ranges, relative, robustness_indicator, variants
 from .outcomes import Outcomes, split_variance
 from .planning import plan
 from .significance import ALPHA, Level, has_framework_level, of_distances, run_tests, select_deciding
 from .statistics import NO_EVIDENCE, POWER, Interval, bootstrap_interval, wilson_interval
-from .trainings import Trainings, root_mean_std
 from .twins import Key, Twins, read_key
 from .verdicts import Verdict, decide, tabulate_equivalence
 
@@ -624,28 +623,36 @@ def not_stored(what: str) -> UsageError:
 
 def as_json(results: Results) -> dict[str, Any]:
     """Return what `Results.to_json` promises."""
-    about, images = results.manifest["about"], results.manifest["images"]
-    rates = results.rates()
-    summary = {
+    about = results.manifest["about"]
+    versions = {model["framework"]: model["framework_version"] for model in results.manifest["models"]}
+    summary: dict[str, Any] = {
         "model": about.get("model"),
         "dataset": about.get("dataset"),
         "recipe": about.get("recipe"),
         "training_seeds": results.training_seeds,
         "suite": results.manifest["suite"]["name"],
-        "images": images["used"],
+        "images": results.manifest["images"]["used"],
         "repeats": results.manifest["repeats"],
         "seed": results.manifest["seed"],
         "frameworks": results.models,
-        "success_rate": {m: {a: _null(rate) for a, rate in of_model.items()} for m, of_model in rates.items()},
-        "success_std": {m: {a: _null(results.repeat_std(m, a)) for a in results.attacks} for m in results.models},
-        "indicator": {model: _null(r) for model, r in results.indicator.items()} or None,
+        "success_rate": results.rates(),
+        "success_std": _tabulate(results, results.repeat_std),
+        "indicator": results.indicator or None,
         "clean_accuracy": results.clean_accuracy,
         "correct_by_all": results.correct_by_all,
         "out": None if results.run.temporary else str(results.run.directory),
-        **_uncertainty(results),
-        "versions": results.manifest["environment"]["versions"]
-        | {model["framework"]: model["framework_version"] for model in results.manifest["models"]},
+        "verdicts": [asdict(verdict) for verdict in results.verdicts],
+        "intervals": _tabulate(results, results.interval),
+        "tests": [],
+        "indicator_ranges": {},
+        "versions": results.manifest["environment"]["versions"] | versions,
     }
+    if not results.same_weights and results.outcomes:
+        summary["tests"] = results.tests(results.level).to_dict("records")
+    if not results.same_weights and len(results.models) > 1:
+        summary["indicator_ranges"] = {name: each._asdict() for name, each in results.indicator_ranges.items()}
+    if results.has_several_trainings:
+        summary["training_intervals"] = _tabulate(results, results.trainings.interval)
     parts = {
         "own_repeats": results.own_repeats,
         "not_applicable": results.not_applicable,
@@ -660,44 +667,20 @@ def as_json(results: Results) -> dict[str, Any]:
         summary["checks"] = results.checked.to_json()["checks"]
     if results.has_deployments:
         summary["sources"] = results.sources
-        summary["deployments"] = _deployments(results)
-    return summary
+        networks = results.deployed_networks.to_dict("records")
+        summary["deployments"] = {"networks": networks, "differences": results.deployments().to_dict("records")}
+    plain: dict[str, Any] = _without_nan(summary)
+    return plain
 
 
-def _deployments(results: Results) -> dict[str, Any]:
-    """Return what is known of deployed networks as JSON types."""
-    networks, differences = (
-        [{name: None if value != value else value for name, value in row.items()} for row in frame.to_dict("records")]
-        for frame in (results.deployed_networks, results.deployments())
-    )
-    return {"networks": networks, "differences": differences}
+def _tabulate(results: Results, figure: Callable[[str, str], Any]) -> dict[str, dict[str, Any]]:
+    return {model: {attack: figure(model, attack) for attack in results.attacks} for model in results.models}
 
 
-def _uncertainty(results: Results) -> dict[str, Any]:
-    """Return verdicts, intervals, p values and ranges of R as JSON types."""
-    tests = [] if results.same_weights or not results.outcomes else results.tests(results.level).to_dict("records")
-    ranges = results.indicator_ranges if len(results.models) > 1 and not results.same_weights else {}
-    uncertainty: dict[str, Any] = {
-        "verdicts": [_finite(asdict(verdict)) for verdict in results.verdicts],
-        "intervals": {m: {a: _ends(results.interval(m, a)) for a in results.attacks} for m in results.models},
-        "tests": [_finite({str(name): value for name, value in test.items()}) for test in tests],
-        "indicator_ranges": {m: {"low": r.low, "high": r.high, "ranks": list(r.ranks)} for m, r in ranges.items()},
-    }
-    if results.has_several_trainings:
-        uncertainty["training_intervals"] = {
-            model: {attack: _ends(results.trainings.interval(model, attack)) for attack in results.attacks}
-            for model in results.models
-        }
-    return uncertainty
-
-
-def _null(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
-def _ends(interval: Interval) -> list[float | None]:
-    return [_null(end) for end in interval]
-
-
-def _finite(said: dict[str, Any]) -> dict[str, Any]:
-    return {name: _null(value) if isinstance(value, float) else value for name, value in said.items()}
+def _without_nan(value: Any) -> Any:
+    """Return JSON types with None for floats that are undefined."""
+    if isinstance(value, dict):
+        return {name: _without_nan(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

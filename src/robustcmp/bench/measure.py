@@ -44,7 +44,6 @@ from .words import describe_measurement
 EPOCHS_OF_DIGITS = 2.0  # the first, in which frameworks compile, and one more
 SHARE = 0.05  # of an epoch, where a network has no recipe for the digits
 CONTROL_IMAGES = 200
-REPETITIONS = 5
 BATCH_SIZES = {"train": (32, 64, 128), "predict": (1, 32, 128)}
 _log = logging.getLogger("robustcmp")
 Progress = Callable[[int, int, str], None]
@@ -64,7 +63,7 @@ def benchmark(
     batch_sizes: Sequence[int] | None = None,
     images: Sequence[int] = (1000,),
     epochs: float | None = None,
-    repetitions: int = REPETITIONS,
+    repetitions: int = 5,
     threads: int | None = None,
     device: Device = "auto",
     seed: int = 0,
@@ -172,8 +171,7 @@ def benchmark(
         question.find_origins(frameworks, deployments, models or {})
         series = question.list_predictions([*dict.fromkeys(sizes)], [*dict.fromkeys(counts)])
     plan = _plan(question, series, repetitions, seed, threads)
-    directory = tempfile.mkdtemp(prefix="robustcmp-") if out is None else out
-    store = BenchmarkStore(directory)
+    store = BenchmarkStore(tempfile.mkdtemp(prefix="robustcmp-") if out is None else out)
     manifest = Manifest(
         format="robustcmp benchmark 1",
         about=question.about | {"what": what, "epochs": epochs if what == "train" else None, "command": command},
@@ -189,9 +187,9 @@ def benchmark(
     if not any(planned.key in store for planned in manifest.plan):
         reasons = dict.fromkeys([*manifest.failed.values(), *manifest.not_applicable.values()])
         raise GroupError(f"nothing could be measured: {'; '.join(reasons)}")
-    measured = open_benchmark(directory)
+    measured = open_benchmark(store.directory)
     if out is None:
-        weakref.finalize(measured, shutil.rmtree, directory, ignore_errors=True)
+        weakref.finalize(measured, shutil.rmtree, store.directory, ignore_errors=True)
     return measured
 
 

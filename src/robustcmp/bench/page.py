@@ -100,8 +100,7 @@ def _show_settings(benchmark: Benchmark, _: Pictures | None) -> list[Block]:
     shown = {name.replace("_", " "): str(value) for name, value in facts.items() if value is not None}
     versions = environment.get("versions", {}) | dict(zip(frame.subject, frame.version, strict=True))
     shown["versions"] = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
-    command = [Block("code", str(about["command"]))] if about.get("command") else []
-    return [*command, Block("facts", shown)]
+    return [Block("code", str(about.get("command") or "robustcmp.benchmark")), Block("facts", shown)]
 
 
 def _draw(pictures: Pictures | None, title: str, description: str, draw: Callable[..., object]) -> list[Block]:

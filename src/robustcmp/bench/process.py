@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
-from ..errors import RobustcmpError
 from ..processes import start_child
 from ..threads import processors
 from .jobs import NotApplicable, Outcome, PredictionJob, TrainingJob
@@ -87,8 +86,6 @@ def measure(connection: Connection[Any, Any]) -> None:
         result = job.do(lambda: moments.append(time.monotonic()))
     except NotApplicable as reason:
         result = reason
-    except RobustcmpError as error:
-        result = Failure(str(error))
     except Exception as error:
         result = Failure(f"{type(error).__name__}: {error}")
     connection.send((result, moments[-1]))

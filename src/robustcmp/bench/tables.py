@@ -119,8 +119,7 @@ def _read(frame: pandas.DataFrame) -> list[dict[str, Any]]:
 
 
 def _lay_out(title: str, columns: Mapping[str, Column], rows: Iterable[Mapping[str, Any]]) -> Table:
-    cells = [[row[name] for name in columns] for row in rows]
-    return Table(title, list(columns.values()), cells)
+    return Table(title, list(columns.values()), [[row[name] for name in columns] for row in rows])
 
 
 def _give_verdict(test: Mapping[str, Any]) -> str:

@@ -11,8 +11,6 @@ from .words import METHODS, describe, list_answers, list_notes
 if TYPE_CHECKING:
     from .benchmark import Benchmark
 
-MOST_SENTENCES = 8
-
 
 def write(benchmark: Benchmark, is_full: bool, width: int | None = None, color: bool = False) -> str:
     """Return all tables and notes for a terminal, or one screen: the answers, the times and the main notes."""
@@ -22,7 +20,5 @@ def write(benchmark: Benchmark, is_full: bool, width: int | None = None, color: 
     notes = list_notes(benchmark)
     if is_full:
         return write_text(heading, answers, [*tables.values()], notes, width, color)
-    if len(answers) > MOST_SENTENCES:
-        answers[MOST_SENTENCES:] = [f"… and {len(answers) - MOST_SENTENCES} more settings, in the full report."]
-    notes = notes[: -len(METHODS)]
-    return write_text(heading, answers, [tables["times"]], notes, min(width or WIDTH, WIDTH), color).rstrip("\n")
+    narrow = min(width or WIDTH, WIDTH)
+    return write_text(heading, answers, [tables["times"]], notes[: -len(METHODS)], narrow, color).rstrip("\n")

@@ -131,26 +131,23 @@ def _tell(number: int, command: str, given: Sequence[str]) -> None:
 def format_command(command: str, given: Sequence[str]) -> str:
     """Return a line that runs the same command again from the same directory."""
     import shlex
-
-    return shlex.join([_find_python(), "-m", *command.split(), *given])
-
-
-def _find_python() -> str:
-    """Return ``python`` if that is this interpreter, else its path, relative where it lies below this directory."""
     import shutil
-    from pathlib import Path
 
-    this = Path(os.path.abspath(sys.executable))  # a link in a virtual environment is not what it points to
-    python = shutil.which("python")
-    if python and Path(os.path.abspath(python)) == this:
-        return "python"
-    return os.path.relpath(this) if this.is_relative_to(Path.cwd()) else str(this)
+    this = os.path.abspath(sys.executable)  # a link in a virtual environment is not what it points to
+    usual = shutil.which("python")
+    below = os.path.relpath(this)
+    python = this
+    if usual is not None and os.path.abspath(usual) == this:
+        python = "python"
+    elif not below.startswith(os.pardir):
+        python = below
+    return shlex.join([python, "-m", *command.split(), *given])
 
 
-def import_for_last_words() -> None:
+def _import_for_last_words() -> None:
     """Import what `format_command` needs, since nothing can be imported in the middle of an import."""
-    for name in ("pathlib", "shlex", "shutil"):
-        __import__(name)
+    import shlex  # noqa: F401
+    import shutil  # noqa: F401
 
 
 def run_process(main: Callable[[], int], command: str) -> int:
@@ -190,20 +187,23 @@ def _watch(command: str) -> None:
     import threading
     import time
 
-    import_for_last_words()
+    _import_for_last_words()
 
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
 
     def wait() -> None:
-        first, since, left = 0, 0.0, None
+        first = 0
+        since = 0.0
+        left = None
         while select.select([reader], [], [], left)[0]:
             [number] = os.read(reader, 1)
             if number not in SIGNALS or signal.getsignal(number) is not _interrupt:
                 continue
             if first and number == signal.SIGINT and time.monotonic() - since > TWICE:
                 break
-            first, since = first or number, since or time.monotonic()
+            first = first or number
+            since = since or time.monotonic()
             left = max(0.0, since + SECONDS - time.monotonic())
         _end(first, command)
 
@@ -223,7 +223,7 @@ def _end(number: int, command: str) -> NoReturn:
     """
     import threading
 
-    import_for_last_words()  # at the very beginning it may take longer than the words are waited for
+    _import_for_last_words()  # at the very beginning it may take longer than the words are waited for
 
     status = 128 + number if _ending.status is None else _ending.status
     # A terminal may be stopped, or its lock be held by a thread that hangs.

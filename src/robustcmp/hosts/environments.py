@@ -21,7 +21,8 @@ from .process import HostProcess
 
 HERE = Path(__file__).parent
 PYTHON = Path("bin", "python")
-SCRIPT, REQUIREMENTS = "host.py", "requirements.txt"
+SCRIPT = "host.py"
+REQUIREMENTS = "requirements.txt"
 READY = "host.json"  # written last
 DESCRIBED = ("framework", "version", "python", "numpy")
 NAME = re.compile(r"[a-z0-9][a-z0-9@._-]*")

@@ -85,7 +85,8 @@ class KerasNetwork(KerasLayers):  # type: ignore[misc]
         super().trainer(momentum, weight_decay)
         trained = self.trainable()
         images, z = self.model.inputs[0], self.model.outputs[0]
-        labels, rate = K.placeholder(ndim=2), K.placeholder(ndim=0)
+        labels = K.placeholder(ndim=2)
+        rate = K.placeholder(ndim=0)
         z = z - K.max(z, axis=1, keepdims=True)
         loss = K.mean(K.log(K.sum(K.exp(z), axis=1)) - K.sum(z * labels, axis=1))
         updates = list(self.model.updates)

@@ -127,7 +127,8 @@ class LayersNetwork(Network, ABC):  # type: ignore[misc]
         self._write_all(self.weights(), weights)
 
     def trainer(self, momentum: float, weight_decay: float) -> "LayersNetwork":
-        self.momentum, self.weight_decay = momentum, weight_decay
+        self.momentum = momentum
+        self.weight_decay = weight_decay
         self.velocities = {name: self.zeros(weight) for name, weight in self.trainable().items()}
         return self
 

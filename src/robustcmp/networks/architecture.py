@@ -336,25 +336,25 @@ def _check(architecture: Architecture) -> None:
 def _check_layers(layers: tuple[Layer, ...], shape: Shape, seen: set[str]) -> Shape:
     """Check some layers on an input of a shape, their names against those seen, and return the output's shape."""
     for layer, following in zip_longest(layers, layers[1:]):
-        what = f"the layer {layer.name!r} ({type(layer).__name__})"
+        label = f"the layer {layer.name!r} ({type(layer).__name__})"
         if not re.fullmatch(LAYER_NAME, layer.name) or layer.name in seen:
-            raise UsageError(f"{what} should have a unique name of letters, digits and _")
+            raise UsageError(f"{label} should have a unique name of letters, digits and _")
         seen.add(layer.name)
         if len(shape) != DIMENSIONS.get(type(layer), len(shape)):
-            raise UsageError(f"{what} should get {'images' if len(shape) == 1 else 'features'}, received {shape}")
+            raise UsageError(f"{label} should get {'images' if len(shape) == 1 else 'features'}, received {shape}")
         if isinstance(layer, Flatten) and not isinstance(following, Dense):
             # Frameworks flatten in orders of their own, and only a dense layer's kernel is reordered.
-            raise UsageError(f"{what} should be followed by a Dense layer")
+            raise UsageError(f"{label} should be followed by a Dense layer")
         if isinstance(layer, Residual):
             both = [_check_layers(branch, shape, seen) for branch in (layer.layers, layer.shortcut)]
             if both[0] != both[1]:
-                raise UsageError(f"{what} should add equal shapes, received {both[0]} and {both[1]}")
+                raise UsageError(f"{label} should add equal shapes, received {both[0]} and {both[1]}")
         output = layer.output(shape)
         if min(output) < 1:
             raise UsageError(
-                f"{what} is too large for its input: expected an output that is not empty, received an input {shape}"
+                f"{label} is too large for its input: expected an output that is not empty, received an input {shape}"
             )
-        _check_values(what, output)
+        _check_values(label, output)
         shape = output
     return shape
 

@@ -167,7 +167,8 @@ def pair_arrays(received: Mapping[str, Shape], expected: Mapping[str, Shape], so
         return {name: names[name] for name in expected}
     if not expected.keys() <= shapes.keys():
         for described in (_by_layer, _by_shape):
-            ours, theirs = described(expected), described(received)
+            ours = described(expected)
+            theirs = described(received)
             if ours.keys() == theirs.keys() and len(ours) == len(expected) and len(theirs) == len(received):
                 return {name: theirs[key] for key, name in ours.items()}
     raise _unfit(shapes, expected, source)

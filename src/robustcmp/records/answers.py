@@ -14,7 +14,7 @@ from numpy.typing import DTypeLike, NDArray
 from ..errors import SealError
 from ..sealed import Hdf5
 
-IMAGES = 100  # that health checks look at, the first of those that were attacked
+IMAGES = 100  # of which health checks look at the outcomes, the first of those that were attacked
 PASS, FAIL, NOT_APPLICABLE, NOTED = "pass", "fail", "not applicable", "noted"
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..analysis.figures import root_mean_std
 from ..analysis.results import Results
-from ..analysis.trainings import root_mean_std
 from ..errors import printable
 from ..untrusted import read_toml
 from .format import fixed

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 REFRESHES = 4  # a second
 
 
-def shown_progress() -> Lines | LiveTable:
+def make_progress() -> Lines | LiveTable:
     """Return a progress that is shown on standard error."""
     return LiveTable() if sys.stderr is not None and sys.stderr.isatty() else Lines()
 

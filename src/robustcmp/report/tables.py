@@ -59,7 +59,7 @@ def _rates(results: Results) -> list[Table]:
     return [_success(results), _same_weights(results)] if results.same_weights else [_success(results)]
 
 
-def _deployed(results: Results) -> list[Table]:
+def _of_deployments(results: Results) -> list[Table]:
     return [_networks(results), _deployments(results)] if results.has_deployments else []
 
 
@@ -498,7 +498,7 @@ def designs(plan: pandas.DataFrame, difference: float, power: float) -> Table:
 
 OF_SECTIONS: dict[str, Callable[[Results], list[Table]]] = {
     "rates": _rates,
-    "deployments": _deployed,
+    "deployments": _of_deployments,
     "ranks": _ranks,
     "differences": _differences,
     "variance": _variance,

@@ -35,7 +35,7 @@ Value = TypeVar("Value")
 Row = Mapping[Any, Any]  # of `Results.deployments`, or of `Results.deployed_networks`
 
 
-def group(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
+def _group(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
     """Return the values of each key, in their order."""
     groups: dict[Key, list[Value]] = {}
     for key, value in pairs:
@@ -128,7 +128,7 @@ def answer(results: Results) -> str:
 
 def _easier(verdicts: Sequence[Verdict]) -> str:
     """Say which model is easier to fool than which by verdicts that find a difference."""
-    attacks = group(((v.easier, v.harder, "by distance " if v.norm else ""), v.attack) for v in verdicts)
+    attacks = _group(((v.easier, v.harder, "by distance " if v.norm else ""), v.attack) for v in verdicts)
     return "; ".join(
         f"{easier} is easier to fool than {harder} {by}under {', '.join(names)}"
         for (easier, harder, by), names in attacks.items()
@@ -313,7 +313,7 @@ def warnings(results: Results) -> list[str]:
     return [
         *_model_notes(results),
         *behaviour_notes(results.manifest["models"]),
-        *_missing_attacks(results),
+        *_absences(results),
         *_file_notes(results),
     ]
 
@@ -381,27 +381,25 @@ def behaviour_notes(models: Sequence[Mapping[str, Any]]) -> list[str]:
     to pass, or a gradient is not that of the logits.
     """
     sentences = _one_network_notes(models)
-    for name, trained in group((model["name"], model) for model in models).items():
+    for name, trained in _group((model["name"], model) for model in models).items():
         sentences += [model["cause"] for model in trained if model.get("cause")]
         if any(model.get("depends_on_batch") for model in trained):
             sentences.append(f"{name}: answers depend on the other images of a batch, so each image was asked alone.")
-        sentences += _noise_notes(name, [model["identity"] for model in trained if "identity" in model])
+        identities = [model["identity"] for model in trained if "identity" in model]
+        if any(identity["noise"] or identity["gradient_noise"] for identity in identities):
+            cells = "The weights are not known, so cells cannot be found again and are computed anew each time."
+            if all(identity["weights"] for identity in identities):
+                cells = "Cells are found again by the weights."
+            sentences.append(
+                f"{name}: two passes over the same images differ, and so can outcomes at near ties. {cells}"
+            )
     return sentences
-
-
-def _noise_notes(name: str, identities: Sequence[Mapping[str, Any]]) -> list[str]:
-    if not any(identity["noise"] or identity["gradient_noise"] for identity in identities):
-        return []
-    cells = "The weights are not known, so cells cannot be found again and are computed anew each time."
-    if all(identity["weights"] for identity in identities):
-        cells = "Cells are found again by the weights."
-    return [f"{name}: two passes over the same images differ, and so can outcomes at near ties. {cells}"]
 
 
 def _one_network_notes(models: Sequence[Mapping[str, Any]]) -> list[str]:
     """Name models that answer alike in every bit, with one set of weights: they may have been meant to differ."""
     parts = ("weights", "logits", "probes", "gradient")
-    alike = group(
+    alike = _group(
         (
             (model["framework"], *(model["identity"].get(part) for part in parts)),
             f"{model['name']}/{model['training_seed']}",
@@ -421,7 +419,7 @@ def _shorten(names: Sequence[str], most: int) -> str:
     return ", ".join([*names[:most], *["…"] * (len(names) > most)])
 
 
-def _missing_attacks(results: Results) -> list[str]:
+def _absences(results: Results) -> list[str]:
     """Say where attacks could not run, and which of them are not in R."""
     sentences = [
         f"{attack} is not applicable to {labels}: {why}"
@@ -447,7 +445,7 @@ def _missing_attacks(results: Results) -> list[str]:
 
 def _models_by_reason(reasons: dict[str, dict[str, str]]) -> Iterable[tuple[tuple[str, str], str]]:
     """Return the models by attack and reason."""
-    models = group((reason, label) for label, of_model in reasons.items() for reason in of_model.items())
+    models = _group((reason, label) for label, of_model in reasons.items() for reason in of_model.items())
     return ((reason, ", ".join(labels)) for reason, labels in models.items())
 
 
@@ -457,7 +455,7 @@ def _attack_notes(results: Results) -> list[str]:
     beside = [attack for attack, record in results.attack_records.items() if not record.in_indicator]
     if beside and results.has_indicator:
         sentences.append(f"A reference beside R, not in it: {', '.join(beside)}.")
-    by_note = group((note, attack) for attack in results.attacks for note in results.attack_records[attack].notes)
+    by_note = _group((note, attack) for attack in results.attacks for note in results.attack_records[attack].notes)
     sentences += [f"{', '.join(attacks)}: {note}" for note, attacks in by_note.items()]
     for attack in results.exact_pixel.attacks:
         sentences.append(
@@ -474,7 +472,7 @@ def _training_notes(results: Results) -> list[str]:
         for model in results.manifest["models"]
         if "differences" in model["info"]
     }
-    by_kind = group(
+    by_kind = _group(
         (kind, f"{framework}: {text}") for framework, kinds in differences.items() for kind, text in kinds.items()
     )
     return [
@@ -511,7 +509,7 @@ def check_notes(checked: Checked) -> list[str]:
 
 def find_failed(checked: Checked) -> dict[str, list[Check]]:
     """Return the checks that failed, by their names."""
-    return group((check.check, check) for check in checked.checks if check.outcome == FAIL)
+    return _group((check.check, check) for check in checked.checks if check.outcome == FAIL)
 
 
 def check_lines(results: Results) -> list[str]:
@@ -585,7 +583,7 @@ def answer_deployed(results: Results) -> str:
         sentences += _compare_deployed([row for row in rows if not row["not_compared"]])
     else:
         sentences.insert(0, "No answer yet." if strangers else "No attack ran on a deployed network and its source.")
-    for reason, names in group((reason, name) for name, reason in results.not_asked.items()).items():
+    for reason, names in _group((reason, name) for name, reason in results.not_asked.items()).items():
         sentences.append(f"{', '.join(names)}: converted, and not applicable to every attack: {reason}.")
     return " ".join(sentences)
 
@@ -647,7 +645,7 @@ def deployment_notes(results: Results) -> list[str]:
             f"{BY_SOURCE} FGSM by the source's gradient: its candidates were made for the source, so fewer of them may "
             "fool the deployed network than its own gradient would find."
         )
-    for name, trained in group((model["name"], model["info"]) for model in results.manifest["models"]).items():
+    for name, trained in _group((model["name"], model["info"]) for model in results.manifest["models"]).items():
         of_first = trained[0].get("deployment", {}).get("notes", [])  # others differ in their ranges alone
         sentences += [f"{name}: {note}." for note in of_first]
     return sentences
@@ -690,7 +688,7 @@ def plan_notes(plan: pandas.DataFrame, difference: float, power: float) -> list[
     """Say what the designs of a plan mean, and what they rest on."""
     same = plan[plan.design == SAME]
     is_described = same.room >= difference
-    sentences = _needed_trainings(same[is_described], difference, power)
+    sentences = _count_trainings(same[is_described], difference, power)
     beyond = ", ".join(dict.fromkeys(same[~is_described].attack))
     if beyond:
         sentences.append(
@@ -706,7 +704,7 @@ def plan_notes(plan: pandas.DataFrame, difference: float, power: float) -> list[
     return [*sentences, f"The cheapest design {measure}{free}."]
 
 
-def _needed_trainings(same: pandas.DataFrame, difference: float, power: float) -> list[str]:
+def _count_trainings(same: pandas.DataFrame, difference: float, power: float) -> list[str]:
     """Say how many trainings all attacks need together on the pilot's images, and which of the numbers to take."""
     estimates, uppers = (
         same[same.variance == label].set_index("attack").trainings for label in (ESTIMATE, UPPER_LIMIT)

@@ -1,13 +1,14 @@
 """Health checks: a success rate means nothing if the attack is broken.
 
-Each check looks at one trained model, on at most a hundred of the images that were attacked, and passes, fails or is
+Each check looks at one trained model, on at most fifty of the images that were attacked, and passes, fails or is
 not applicable. After Carlini et al., "On Evaluating Adversarial Robustness", arXiv:1902.06705, 2019.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -25,14 +26,16 @@ from ..models.batches import is_slow
 from ..models.classifier import Classifier, unwrap
 from ..models.model import Model, along, predict_outside
 from ..records.answers import IMAGES, Check, Checked, judge, not_applicable
+from ..threads import cores, in_order
 from .blame import blame
+from .plan import CHECKED
 from .progress import Progress, Unseen
 from .slopes import compare_slopes, lengths
 
 if TYPE_CHECKING:
     import xarray
 
-FEWEST = 10
+FEWEST = 10  # images that a slow model is asked about
 QUERIES = 200  # of the attacks for each image that a slow network is checked on
 STEPS = 40  # of PGD, each a tenth of the ball's radius: enough to cross it twice
 UNBOUNDED = 1.0  # as ε: every image within the bounds
@@ -67,8 +70,12 @@ ADVICE = {
 }
 
 
+Checkable = tuple[str, Classifier, "xarray.Dataset"]
+"""A model's label, the model, and its outcomes."""
+
+
 def run_checks(
-    models: Sequence[tuple[str, Classifier, xarray.Dataset]],
+    models: Sequence[Checkable],
     suite: Suite,
     images: NDArray[np.float32],
     labels: NDArray[np.int64],
@@ -84,7 +91,7 @@ def run_checks(
     suite : Suite
         The attacks that were run.
     images, labels : ndarray
-        What was attacked, (N, H, W, C) float32 in [0, 1] and (N,). The first hundred are looked at; of slow networks
+        What was attacked, (N, H, W, C) float32 in [0, 1] and (N,). The first fifty are looked at; of slow networks
         that the attacks ask little, fewer, and at least ten.
     seed : int
         The attacks' seed, on which noise and directions depend.
@@ -92,29 +99,54 @@ def run_checks(
         Is told of every model.
     """
     fgsm = next((attack for attack in suite.attacks.values() if isinstance(attack, FGSM)), FGSM())
-    count = IMAGES
+    count = CHECKED
     if any(is_slow(classifier, images) for _, classifier, _ in models):
         queries = sum(attack.usual_queries(pixels(images), 1) for attack in suite.attacks.values()) * len(images)
-        count = max(FEWEST, min(IMAGES, queries // QUERIES))
-    images, labels = images[:count], labels[:count]
-    checks, pgd = [], {}
+        count = max(FEWEST, min(CHECKED, queries // QUERIES))
+    few = images[:count], labels[:count]
+
+    def examine(entry: Checkable, stop: Callable[[], None]) -> tuple[list[Check], float | None]:
+        label, classifier, outcomes = entry
+        stop()
+        nearest = _nearest_without_gradient(suite, outcomes.isel(image=slice(count)))
+        examination = Examination(classifier, *few, nearest, fgsm, seed)
+        made = [*examination.checks(), *_of_attacks(suite, classifier, outcomes.isel(image=slice(IMAGES)))]
+        named = [msgspec.structs.replace(check, model=label) for check in made]
+        return named, examination.pgd.get(fgsm.max_epsilon)
+
+    def examine_named(entry: Checkable, stop: Callable[[], None]) -> tuple[list[Check], float | None]:
+        return blame(f"making health checks of {entry[0]}", examine, entry, stop)
+
+    checks: list[Check] = []
+    pgd = {}
     progress = progress or Unseen()
     progress.begin("health checks", len(models))
-    for label, classifier, outcomes in models:
+    with _side_by_side([classifier for _, classifier, _ in models]) as (workers, begin):
+        outcomes_of_models = in_order(examine_named, models, workers, begin)
+        for (label, *_), (made, rate) in zip(models, outcomes_of_models, strict=True):
+            checks += made
+            pgd[label] = rate
+            progress.step()
+    return Checked(checks, fgsm.max_epsilon, len(few[0]), pgd)
 
-        def examined(
-            classifier: Classifier = classifier, outcomes: xarray.Dataset = outcomes
-        ) -> tuple[list[Check], float | None]:
-            few = outcomes.isel(image=slice(count))
-            nearest = _nearest_without_gradient(suite, few)
-            examination = Examination(classifier, images, labels, nearest, fgsm, seed)
-            rate = examination.pgd.get(fgsm.max_epsilon)
-            return [*examination.checks(), *_of_attacks(suite, classifier, few)], rate
 
-        made, pgd[label] = blame(f"making health checks of {label}", examined)
-        checks += [msgspec.structs.replace(check, model=label) for check in made]
-        progress.step()
-    return Checked(checks, fgsm.max_epsilon, len(images), pgd)
+@contextmanager
+def _side_by_side(classifiers: Sequence[Classifier]) -> Iterator[tuple[int, Callable[[], None]]]:
+    """Yield how many models may be asked at once, and what each thread calls first: it takes its share of the cores."""
+    workers = min((1 if each.on_gpu else each.workers for each in classifiers), default=1)
+    used = {classifier.framework.name: classifier.framework for classifier in classifiers}
+    before = {name: framework.threads() for name, framework in used.items()}
+
+    def share() -> None:
+        if workers > 1:
+            for framework in used.values():
+                framework.set_threads(max(1, cores() // workers))
+
+    try:
+        yield workers, share
+    finally:
+        for name, framework in used.items():
+            framework.set_threads(before[name])
 
 
 def _nearest_without_gradient(suite: Suite, outcomes: xarray.Dataset) -> NDArray[np.float64] | None:

@@ -29,6 +29,8 @@ TaskKey = tuple[str, int, str]
 Failures = dict[ModelKey, dict[str, str]]
 """Why attacks failed, by the model's key and the attack's name; only where one did."""
 RATE_SECONDS = 0.3
+CHECKED = 50  # images that health checks ask about
+CHECK_QUERIES = 3 * 7 * 40  # about each: a gradient and a forward pass, for seven balls of PGD, in forty steps
 ATTACK_TO_FORWARD = 1.5  # attacks take 1.1 to 2.1 times as long as their forward passes: docs/performance.md
 
 
@@ -90,6 +92,7 @@ class Plan:
     cells: list[Cell]
     keep_images: bool = True
     failures: Failures = field(default_factory=dict)
+    _rates: dict[str, float] = field(default_factory=dict)
 
     @property
     def suite(self) -> Suite:
@@ -132,16 +135,23 @@ class Plan:
 
     def seconds(self, store: Run) -> dict[str, float]:
         """Return about how long each attack takes for what is missing, by the forward rates of the models now."""
-        rates: dict[str, float] = {}
         seconds = dict.fromkeys(self.suite.attacks, 0.0)
         for cell, queries in self.queries(store).items():
-            if not queries:
-                continue
-            if cell.model not in rates:
-                classifier = self.model((cell.model, cell.training_seed)).classifier
-                rates[cell.model] = measure_rate(classifier, self.images, classifier.batch_size, RATE_SECONDS)
-            seconds[cell.attack] += ATTACK_TO_FORWARD * queries / rates[cell.model]
+            if queries:
+                seconds[cell.attack] += ATTACK_TO_FORWARD * queries / self._rate(cell.model)
         return seconds
+
+    def check_seconds(self) -> float:
+        """Return about how long the health checks of all models take."""
+        queries = ATTACK_TO_FORWARD * CHECK_QUERIES * min(CHECKED, len(self.images))
+        return sum(queries / self._rate(model.name) for model in self.models)
+
+    def _rate(self, name: str) -> float:
+        """Return how many images a second the models of a name answer, measured once."""
+        if name not in self._rates:
+            classifier = next(model.classifier for model in self.models if model.name == name)
+            self._rates[name] = measure_rate(classifier, self.images, classifier.batch_size, RATE_SECONDS)
+        return self._rates[name]
 
     def missing(self, store: Run) -> Iterator[Task]:
         """Yield what is missing in a store, a task a model and attack; what two models share is one's alone.

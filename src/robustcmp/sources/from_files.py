@@ -312,7 +312,7 @@ def check_normalisation(mean: Sequence[float], std: Sequence[float]) -> None:
         raise UsageError(f"mean: expected finite numbers, received {[*mean]}")
     if not all(math.isfinite(value) and value > 0 for value in std):
         raise UsageError(f"std: expected positive numbers, received {[*std]}")
-    if len({len(given) for given in (mean, std)} - {0, 1}) > 1:
+    if len({len(mean), len(std)} - {0, 1}) > 1:
         raise UsageError(f"mean and std need as many numbers, received {[*mean]} and {[*std]}")
 
 

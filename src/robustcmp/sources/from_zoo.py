@@ -110,8 +110,8 @@ class FromZoo(msgspec.Struct, frozen=True, tag="zoo"):
 
     def load_from(self, files: Mapping[str, Path], device: Device = "auto") -> Model:
         """Load it from copies of its `files`, which have their names."""
-        own = msgspec.structs.replace(self, model=str(files["model"])) if "model" in files else self
-        return own.load(device, files["weights"].parent)
+        origin = msgspec.structs.replace(self, model=str(files["model"])) if "model" in files else self
+        return origin.load(device, files["weights"].parent)
 
     def load(self, device: Device = "auto", directory: str | os.PathLike[str] | None = None) -> Model:
         """Load it, as `load_model` does."""

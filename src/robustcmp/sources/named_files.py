@@ -142,10 +142,11 @@ def directory_part(origins: FileOrigins) -> str:
     'mine-torch-nets-small-nets-large'
     """
     parts = []
-    for name, given in origins.items():
+    for name, networks in origins.items():
         parts.append(name)
-        if name == given[0].framework:
-            parts += [each.source if is_function(each.source) else _short(Path(each.source)) for each in given]
+        if name == networks[0].framework:
+            for source in [network.source for network in networks]:
+                parts.append(source if is_function(source) else _short(Path(source)))
     text = re.sub(r"[^\w.+@-]+", "-", "-".join(parts))
     return text if len(text) <= IN_PATH else f"{text[: IN_PATH - 9]}-{json_digest({'parts': parts})[:8]}"
 
@@ -202,13 +203,15 @@ def describe_pooling(origins: FileOrigins) -> list[str]:
     >>> describe_pooling(file_origins(["torch=nets:mine", "torch=nets:other"]))[0].partition(". ")[2]
     'To compare them, name each: a:torch=nets:mine b:torch=nets:other'
     """
-    return [
-        f"{name}: {len(given)} networks are taken as trainings of one model. To compare them, name each: "
-        + " ".join(f"{'ab'[place]}:{name}={each.source}" for place, each in enumerate(given[:2]))
-        + " …" * (len(given) > 2)
-        for name, given in origins.items()
-        if len(given) > 1 and name == given[0].framework
-    ]
+    lines = []
+    for name, networks in origins.items():
+        if len(networks) > 1 and name == networks[0].framework:
+            sources = [network.source for network in networks]
+            lines.append(
+                f"{name}: {len(networks)} networks are taken as trainings of one model. To compare them, name each: "
+                f"a:{name}={sources[0]} b:{name}={sources[1]}{' …' if len(sources) > 2 else ''}"
+            )
+    return lines
 
 
 def describe_normalisation(origins: FileOrigins, channels: int) -> list[str]:
@@ -221,12 +224,13 @@ def describe_normalisation(origins: FileOrigins, channels: int) -> list[str]:
     """
     alike: dict[str, list[str]] = {}
     for name, (first, *_) in origins.items():
-        given = first.as_given if isinstance(first, FromDeployedFile) else first
-        mean, std = (given.mean, given.std) if given else ((), ())
-        for what, values in (("mean", mean), ("std", std)):
+        origin = first.as_given if isinstance(first, FromDeployedFile) else first
+        mean = origin.mean if origin else ()
+        std = origin.std if origin else ()
+        for key, values in (("mean", mean), ("std", std)):
             if len(values) not in (0, 1, channels):
                 raise UsageError(
-                    f"{what}: expected 1 number or one for each of {channels} channels, received {len(values)}"
+                    f"{key}: expected 1 number or one for each of {channels} channels, received {len(values)}"
                 )
         as_they_are = not mean and not std
         images = "images" if as_they_are else f"(images - {_format(mean or (0,))}) / {_format(std or (1,))}"

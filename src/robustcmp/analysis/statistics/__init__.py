@@ -1,13 +1,16 @@
 """Statistics of success rates and of times, from arrays alone: one kind a file. Imports the ground alone."""
 
 from .draws import CommonDraws, common_draws, fall_probability
-from .equivalence import Equivalence, equivalent_frameworks, equivalent_models, equivalent_twins
 from .foundations import ONE_TRAINING
 from .hypotheses import (
     Difference,
+    Equivalence,
     Evidence,
     brown_forsythe,
     cochran_q,
+    equivalent_frameworks,
+    equivalent_models,
+    equivalent_twins,
     f_test,
     friedman,
     holm,
