@@ -121,16 +121,6 @@ def test_a_filter_shows_what_fits_and_nothing_else(show: Open, choice: str) -> N
     assert shown(page) == everything
 
 
-def test_filters_add_up(show: Open) -> None:
-    page = show("small")
-    everything = shown(page)
-    page.get_by_role("combobox", name="attack", exact=True).select_option("fgsm")
-    page.get_by_role("combobox", name="model", exact=True).select_option("right")
-    wanted = [tile for tile in everything if (tile["attack"], tile["model"]) == ("fgsm", "right")]
-    assert shown(page) == wanted
-    assert 0 < len(wanted) < len(everything)
-
-
 def test_filters_work_by_keyboard(show: Open) -> None:
     page = show("small")
     everything = shown(page)
