@@ -205,14 +205,6 @@ def test_bounds_and_preprocessing_stay(name: str, deployed: Deploy, digits: Data
     np.testing.assert_allclose(ours, Classifier(model).logits(images), atol=1e-3)
 
 
-def test_a_network_of_ones_own_is_exported_by_its_framework(deployed: Deploy, digits: Dataset) -> None:
-    torch.manual_seed(0)
-    own = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 20), torch.nn.GELU(), torch.nn.Linear(20, 10))
-    model = rc.wrap(own.eval())
-    ours = Classifier(deployed("onnxruntime", model)).logits(digits.images[:20])
-    np.testing.assert_allclose(ours, Classifier(model).logits(digits.images[:20]), atol=1e-4)
-
-
 # a comparison ------------------------------------------------------------------------------------------------------
 
 SIZES = {"n": 30, "repeats": 2, "progress": False}
@@ -372,16 +364,6 @@ def test_frameworks_are_compared_as_if_nothing_were_deployed(of_frameworks: rc.E
     assert [str(v) for v in of_frameworks.verdicts] == [str(v) for v in alone.verdicts]
     assert of_frameworks.results.within_noise == alone.results.within_noise
     assert answers(of_frameworks.results)[:-1] == answers(alone.results)
-
-
-def test_transfer_blocks_are_of_trainings_and_frameworks(of_frameworks: rc.Evaluation) -> None:
-    blocks = of_frameworks.results.transfer_blocks.set_index(["attack", "block"])
-    assert [*blocks.loc["fgsm"].index] == ["within torch", "within jax", "within", "across"]
-    names = np.array([name for name, _ in of_frameworks.results.keys])
-    shares = of_frameworks.transfer.of_successes.sel(attack="fgsm").values
-    across = shares[np.ix_(names == "torch", names == "jax")], shares[np.ix_(names == "jax", names == "torch")]
-    assert blocks.of_successes["fgsm", "across"] == pytest.approx(np.nanmean([*across]))
-    assert blocks.pairs["fgsm", "across"] == 18
 
 
 def test_both_answers_are_given_the_frameworks_first(of_frameworks: rc.Evaluation) -> None:
