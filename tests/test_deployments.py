@@ -384,7 +384,7 @@ def test_one_framework_has_the_answer_about_its_deployments_alone(evaluation: rc
     assert answers(evaluation.results) == [answer_deployed(evaluation.results)]
     assert "easier to fool?" not in str(evaluation) + to_html(evaluation.results)
     assert {*evaluation.tests().a} <= {"all", "torch/0", "torch/1", "torch/2"}
-    with pytest.raises(UsageError, match="one framework alone"):
+    with pytest.raises(UsageError, match="at least two frameworks"):
         evaluation.variance()
 
 
