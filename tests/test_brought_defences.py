@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from functools import partial
-from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
@@ -229,23 +228,6 @@ def test_passes_are_what_a_query_costs() -> None:
     assert defence.calls == 5
 
 
-def test_a_run_of_several_seeds(tmp_path: Path) -> None:
-    wrapped = rc.wrap(Noise().eval(), info={"note": "mine"}, device="cpu")
-    seeds = [rc.averaged(wrapped, passes=2, seed=seed) for seed in (2, 3)]
-    labels = Classifier(rc.averaged(wrapped, passes=100)).predict(drawn())
-    (suite := tmp_path / "suite.toml").write_text('[attacks.fgsm]\nattack = "FGSM"\nepsilons = 3')
-    ev = rc.evaluate({"m": seeds}, drawn(), labels, suite=suite, batch_size=N, progress=False)
-    averaged = [{"passes": 2, "seed": seed} for seed in (2, 3)]
-    assert [entry["info"] for entry in ev.manifest["models"]] == [
-        {"note": "mine", "averaged": each} for each in averaged
-    ]
-    one, other = (entry["identity"] for entry in ev.manifest["models"])
-    assert one["weights"] == other["weights"]
-    assert one["logits"] != other["logits"]
-    shares = ev.run_transfer().of_all
-    assert {name: shares.sizes[name] for name in ("source", "target")} == {"source": 2, "target": 2}
-
-
 # messages -------------------------------------------------------------------------------------------------------------
 
 
@@ -288,56 +270,6 @@ def test_what_cannot_be_averaged(make: Callable[[], Any], words: str) -> None:
 
 
 # RobustBench ----------------------------------------------------------------------------------------------------------
-
-
-def architecture(module: str) -> Any:
-    """Return a module of RobustBench's architectures, from its file: the package imports timm, torchvision and more."""
-    found = find_spec("robustbench")
-    if found is None or not found.submodule_search_locations:
-        pytest.skip("robustbench is not installed")
-    path = Path(found.submodule_search_locations[0]) / "model_zoo" / "architectures" / f"{module}.py"
-    spec = spec_from_file_location(f"robustbench_{module}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    made = module_from_spec(spec)
-    spec.loader.exec_module(made)
-    return made
-
-
-ROBUSTBENCH: dict[str, tuple[str, Callable[[], Any]]] = {
-    "RobustBench: a wide ResNet": (
-        "rc.wrap(robustbench.load_model(…).eval())",
-        lambda: architecture("wide_resnet").WideResNet(depth=10, widen_factor=1),
-    ),
-    "RobustBench: a wide ResNet that normalises inside": (
-        "rc.wrap(robustbench.load_model(…).eval()), without preprocessing=",
-        lambda: architecture("dm_wide_resnet").DMWideResNet(depth=10, width=1),
-    ),
-}
-
-
-@pytest.mark.parametrize(
-    "what",
-    [
-        pytest.param(what, marks=brought(what=what, typed=typed, got="a comparison; tried with random weights"))
-        for what, (typed, _) in ROBUSTBENCH.items()
-    ],
-)
-def test_robustbench(what: str, tmp_path: Path) -> None:
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        network = ROBUSTBENCH[what][1]().eval()
-    images = drawn(4, 32)
-    with torch.no_grad():
-        expected = network(own_layout(images)).numpy()
-    classifier = Classifier(model := rc.wrap(network, device="cpu"))
-    np.testing.assert_allclose(classifier.logits(images), expected, atol=1e-5)
-    x = own_layout(images).requires_grad_()
-    (gradient,) = torch.autograd.grad(network(x)[:, 0].sum(), x)
-    v = np.zeros_like(expected)
-    v[:, 0] = 1
-    np.testing.assert_allclose(classifier.vjp(images, v), gradient.permute(0, 2, 3, 1), atol=1e-5)
-    compared(model, images, tmp_path)
 
 
 # outside of torch -----------------------------------------------------------------------------------------------------

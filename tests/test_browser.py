@@ -117,31 +117,6 @@ def test_a_filter_shows_what_fits_and_nothing_else(show: Open, choice: str) -> N
     assert shown(page) == everything
 
 
-def test_filters_add_up(show: Open) -> None:
-    page = show("small")
-    everything = shown(page)
-    page.get_by_role("combobox", name="attack", exact=True).select_option("fgsm")
-    page.get_by_role("combobox", name="model", exact=True).select_option("right")
-    wanted = [tile for tile in everything if (tile["attack"], tile["model"]) == ("fgsm", "right")]
-    assert shown(page) == wanted
-    assert 0 < len(wanted) < len(everything)
-
-
-def test_filters_work_by_keyboard(show: Open) -> None:
-    page = show("small")
-    everything = shown(page)
-    page.get_by_role("combobox", name="attack", exact=True).focus()
-    page.keyboard.press("ArrowDown")
-    assert shown(page) == [tile for tile in everything if tile["attack"] == everything[0]["attack"]]
-    page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.name") == "model"
-    for _ in ("model", "class", "outcome"):
-        page.keyboard.press("Tab")
-    page.keyboard.press("Enter")
-    playwright.expect(page.locator(".tile[hidden]")).to_have_count(0)
-    assert shown(page) == everything
-
-
 def test_without_scripts_every_image_is_shown_and_there_are_no_filters(show: Open) -> None:
     page = show("small", java_script_enabled=False)
     assert not page.locator(".filters").is_visible()

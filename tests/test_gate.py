@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+from importlib.resources import files
 from pathlib import Path
+from xml.etree import ElementTree
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -13,9 +16,11 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
 import robustcmp as rc
-from robustcmp.analysis.gate import ModelPair, judge_attacks
+from robustcmp.analysis.gate import Gate, ModelPair, judge_attacks
 from robustcmp.analysis.statistics.paired_rates import PairedRates, images_to_show, pair_rates
+from robustcmp.cli import gate as gate_command
 from robustcmp.errors import UsageError
+from robustcmp.report.gate import make_schema
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 COUNTS = st.integers(0, 40)
@@ -116,7 +121,7 @@ def test_an_attack_is_answered(only_new: int, only_old: int, both: int, answer: 
     assert verdict.difference == pytest.approx((only_new - only_old) / 1000)
     assert verdict.low < verdict.difference < verdict.high
     assert (verdict.images_needed or 0) > 0 if answer == "not shown" and only_new < 20 else True
-    assert math.isnan(verdict.p_easier) == (answer == "uninformative")
+    assert (verdict.p_easier is None) == (answer == "uninformative")
 
 
 def test_easier_is_adjusted_for_the_number_of_attacks() -> None:
@@ -148,3 +153,78 @@ def test_a_stored_run_is_gated() -> None:
     for margin in (0, 2, math.nan):
         with pytest.raises(UsageError, match="margin"):
             ev.gate(margin=margin)
+
+
+# the command ---------------------------------------------------------------------------------------------------------
+
+CODE = """
+import torch, robustcmp as rc
+
+def old():
+    return rc.load_model("lenet1", framework="torch", dataset="digits").native
+
+def same():
+    return old()
+
+def worse():
+    network = old()
+    with torch.no_grad():
+        for weight in network.parameters():
+            weight.mul_(1 + 0.6 * torch.sin(torch.arange(weight.numel())).reshape(weight.shape))
+    return network
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    name = f"gated_{tmp_path.name.replace('-', '_')}"
+    (tmp_path / f"{name}.py").write_text(CODE)
+    (tmp_path / "suite.toml").write_text(
+        'description = "short"\nimages = 300\nrepeats = 1\n[attacks.fgsm]\nattack = "FGSM"\nmax_epsilon = 0.05\n'
+    )
+    return Path(name)
+
+
+@pytest.mark.parametrize(("new", "status", "outcome"), [("same", 0, "passed"), ("worse", 3, "easier")])
+def test_a_gate_says_whether_a_new_model_may_replace_an_old_one(
+    folder: Path, new: str, status: int, outcome: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    models = [f"{folder}:old", f"{folder}:{new}"]
+    arguments = [*models, "--dataset", "digits", "--suite", "suite.toml", "--accuracy-margin", "30"]
+    files = ["--junit", "gate.xml", "--markdown", "gate.md"]
+    assert gate_command.main([*arguments, *files, "--json", "--quiet"]) == status
+    output = capsys.readouterr().out
+    gate = msgspec.json.decode(output, type=Gate)
+    assert gate.outcome == outcome
+    assert gate.baseline == "old"
+    suite = ElementTree.fromstring(Path("gate.xml").read_text())
+    assert (suite.get("tests"), suite.get("failures")) == ("2", "0" if status == 0 else "1")
+    assert ("Passed" if status == 0 else "Not passed: easier to fool than old") in Path("gate.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["a.onnx", "--dataset", "digits"], "expected two models or more, the baseline first; received a.onnx alone"),
+        (["a.onnx", "b.onnx", "--dataset", "digits", "--margin", "0"], "--margin should be points above 0"),
+        (["a.onnx", "b.onnx", "--dataset", "digits", "--margin", "200"], "below 100, received 200"),
+        (["a.onnx", "b.onnx", "--dataset", "digits"], "there is no file a.onnx"),
+        (["a.txt", "a.txt", "--dataset", "digits"], "a.txt is of no known kind. Files end in .bin, .ckpt"),
+        (["a.pt", "x/a.pt", "--dataset", "digits"], "a.pt holds only weights: name their network with architecture"),
+    ],
+)
+def test_what_cannot_be_gated_is_one_line(
+    arguments: list[str], message: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("x").mkdir()
+    for name in ("a.txt", "a.pt", "x/a.pt"):
+        Path(name).write_text("some content")
+    assert gate_command.main(arguments) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
+
+
+def test_the_schema_that_ships_is_that_of_the_types() -> None:
+    assert files("robustcmp.report").joinpath("gate.schema.json").read_text(encoding="utf-8") == make_schema()

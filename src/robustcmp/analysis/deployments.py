@@ -51,7 +51,9 @@ MEASURED = (
 )
 FEW_DIFFER = 10  # images
 SUCCESS = "success rate"
-SOURCE, OWN_DIFFERENCES = "source", "finite-differences"  # whose gradient FGSM followed, as in `deploy`
+# Whose gradient FGSM followed, as in `deploy`:
+SOURCE = "source"
+OWN_DIFFERENCES = "finite-differences"
 DEPLOYED_MARGIN = 0.02
 """Within which a deployment counts as equivalent to its source, unless a caller says otherwise: two points."""
 Pairs = Sequence[tuple[Key, Key]]  # each deployed training with its source
@@ -98,8 +100,8 @@ def describe_deployments(results: Results) -> pandas.DataFrame:
         row["gate"] = _gate(results, entries)
         rows.append(row | _describe_size(name, entries, accuracy))
     for name, entries in _group_by_name(results, "not_asked").items():
-        known = {part: entries[0][part] for part in ("precision", "not_applicable")}
-        rows.append(known | {"gate": "not applicable"} | _describe_size(name, entries, accuracy))
+        row = {part: entries[0][part] for part in ("precision", "not_applicable")}
+        rows.append(row | {"gate": "not applicable"} | _describe_size(name, entries, accuracy))
     return pandas.DataFrame(rows, columns=list(MEASURED))
 
 
@@ -340,32 +342,12 @@ FAILED = (
 )
 
 
-def count_differing(success: Mapping[str, NDArray[np.bool_]]) -> dict[str, int]:
-    """Return, for each pair of frameworks, how many images fool one and not the other.
-
-    Parameters
-    ----------
-    success : dict of str to ndarray of bool, shape (trainings, repeats, images)
-        By framework. An image counts once, in however many trainings and repeats it differs.
-    """
-    return {f"{a}|{b}": int((success[a] != success[b]).any(axis=(0, 1)).sum()) for a, b in combinations(success, 2)}
-
-
 def answers_alike(logits: float, predictions: float) -> bool:
     """Say whether networks answer alike, by the largest difference of logits and the share of other predictions."""
     return logits <= LARGEST_LOGITS and predictions <= LARGEST_PREDICTIONS
 
 
-def verdict(
-    measured: Mapping[str, float], differ: Mapping[str, dict[str, int]], control_attacks: Sequence[str], n: int
-) -> bool:
-    """Say whether the control passed; under each of `control_attacks` at most 2 in 1,000 of n images may differ."""
-    return answers_alike(measured["logits"], measured["predictions"]) and all(
-        count <= LARGEST_OUTCOMES * n for attack in control_attacks for count in differ[attack].values()
-    )
-
-
-def control(results: Results) -> dict[str, Any] | None:
+def judge_control(results: Results) -> dict[str, Any] | None:
     """Return how closely frameworks agree on the same weights, None for a run without the control.
 
     ``passed``; ``logits``, the largest difference in standard deviations of the logits, and ``predictions``, the
@@ -375,10 +357,14 @@ def control(results: Results) -> dict[str, Any] | None:
     measured = results.manifest.get("same_weights")
     if measured is None:
         return None
-    differ = {
-        attack: count_differing({model: results.values(model, attack) for model in results.models})
-        for attack in results.attacks
-    }
-    control_attacks = [attack for attack, record in results.attack_records.items() if record.in_control]
-    passed = verdict(measured, differ, control_attacks, results.manifest["images"]["used"])
+    differ = {}
+    passed = answers_alike(measured["logits"], measured["predictions"])
+    for attack, record in results.attack_records.items():
+        success = {model: results.values(model, attack) for model in results.models}
+        differ[attack] = {
+            f"{a}|{b}": int((success[a] != success[b]).any(axis=(0, 1)).sum()) for a, b in combinations(success, 2)
+        }
+        if record.in_control:
+            most = LARGEST_OUTCOMES * results.manifest["images"]["used"]
+            passed = passed and all(count <= most for count in differ[attack].values())
     return {"passed": passed, **measured, "differ": differ}

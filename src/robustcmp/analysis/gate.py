@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -30,8 +30,7 @@ POWER = 0.8
 NEAR_MARGIN = 0.9  # a difference found beyond this share of the margin would take a hundred times as many images
 
 
-@dataclass(frozen=True)
-class AttackVerdict:
+class AttackVerdict(msgspec.Struct, frozen=True):
     """Whether a new model is easier to fool than the baseline under one attack.
 
     Attributes
@@ -45,8 +44,8 @@ class AttackVerdict:
         The success rates on the baseline and on the new model, in [0, 1].
     low, high : float
         The bounds of `rate` - `baseline_rate`, each at 95 %.
-    p_easier : float
-        The p value of "easier by at most the margin", adjusted over attacks by Holm's method; NaN if uninformative.
+    p_easier : float, optional
+        The p value of "easier by at most the margin", adjusted over attacks by Holm's method; None if uninformative.
     unit : str
         ``"image"``, or ``"training"`` where both models have several trainings.
     images : int
@@ -63,7 +62,7 @@ class AttackVerdict:
     rate: float
     low: float
     high: float
-    p_easier: float
+    p_easier: float | None
     unit: Unit
     images: int
     images_needed: int | None
@@ -74,8 +73,7 @@ class AttackVerdict:
         return self.rate - self.baseline_rate
 
 
-@dataclass(frozen=True)
-class AccuracyVerdict:
+class AccuracyVerdict(msgspec.Struct, frozen=True):
     """Whether a new model classifies clean images as well as the baseline.
 
     Attributes
@@ -101,8 +99,7 @@ class AccuracyVerdict:
     images: int
 
 
-@dataclass(frozen=True)
-class Gate:
+class Gate(msgspec.Struct, frozen=True):
     """Whether new models may replace a baseline.
 
     Attributes
@@ -115,6 +112,9 @@ class Gate:
         For each new model and attack.
     accuracies : list of AccuracyVerdict
         For each new model.
+    outcome : str
+        ``"passed"`` (clean accuracy holds, every informative attack is *not easier*, and each new model has one),
+        ``"easier"``, ``"less accurate"`` or ``"not shown"``.
     """
 
     baseline: str
@@ -122,22 +122,7 @@ class Gate:
     accuracy_margin: float
     attacks: list[AttackVerdict]
     accuracies: list[AccuracyVerdict]
-
-    @property
-    def outcome(self) -> Outcome:
-        """``"passed"``, ``"easier"``, ``"less accurate"`` or ``"not shown"``.
-
-        Passed: clean accuracy holds, every informative attack is *not easier*, and each new model has one.
-        """
-        informative = [verdict for verdict in self.attacks if verdict.answer != "uninformative"]
-        if any(verdict.answer == "easier" for verdict in informative):
-            return "easier"
-        if any(verdict.answer == "worse" for verdict in self.accuracies):
-            return "less accurate"
-        every_model = {verdict.model for verdict in informative} == {verdict.model for verdict in self.accuracies}
-        shown = all(verdict.answer == "not easier" for verdict in informative)
-        holds = all(verdict.answer == "holds" for verdict in self.accuracies)
-        return "passed" if every_model and shown and holds else "not shown"
+    outcome: Outcome
 
 
 class ModelPair:
@@ -231,7 +216,21 @@ def open_gate(results: Results, margin: float = MARGIN, accuracy_margin: float |
     for model in others:
         attacks += judge_attacks(model, _pairs(results, baseline, model), margin)
     accuracies = [_judge_accuracy(results, baseline, model, accuracy_margin) for model in others]
-    return Gate(baseline, margin, accuracy_margin, attacks, accuracies)
+    outcome = _decide(attacks, accuracies)
+    return Gate(baseline, margin, accuracy_margin, attacks, accuracies, outcome)
+
+
+def _decide(attacks: Sequence[AttackVerdict], accuracies: Sequence[AccuracyVerdict]) -> Outcome:
+    """Return the outcome of a gate."""
+    informative = [verdict for verdict in attacks if verdict.answer != "uninformative"]
+    if any(verdict.answer == "easier" for verdict in informative):
+        return "easier"
+    if any(verdict.answer == "worse" for verdict in accuracies):
+        return "less accurate"
+    every_model = {verdict.model for verdict in informative} == {verdict.model for verdict in accuracies}
+    not_easier = all(verdict.answer == "not easier" for verdict in informative)
+    holds = all(verdict.answer == "holds" for verdict in accuracies)
+    return "passed" if every_model and not_easier and holds else "not shown"
 
 
 def judge_attacks(model: str, pairs: Sequence[ModelPair], margin: float) -> list[AttackVerdict]:
@@ -259,7 +258,7 @@ def judge_attacks(model: str, pairs: Sequence[ModelPair], margin: float) -> list
                 rate=float(pair.new.mean()),
                 low=low,
                 high=high,
-                p_easier=p_easier.get(pair.attack, math.nan),
+                p_easier=p_easier.get(pair.attack),
                 unit=pair.unit,
                 images=pair.new.shape[1],
                 images_needed=pair.images_needed(margin, power) if answer == "not shown" else None,

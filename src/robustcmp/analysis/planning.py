@@ -34,8 +34,11 @@ COLUMNS = (
     *("attack", "design", "variance", "trainings", "images", "repeats", "detectable"),
     *("seconds", "training_seconds", "queries", "room", "why"),
 )
-PILOT, SAME, CHEAPEST = "pilot", "same images", "cheapest"
-ESTIMATE, UPPER_LIMIT = "estimate", "upper limit"
+PILOT = "pilot"
+SAME = "same images"
+CHEAPEST = "cheapest"
+ESTIMATE = "estimate"
+UPPER_LIMIT = "upper limit"
 REPEATS = (1, 2, 5, 10)
 
 
@@ -84,8 +87,8 @@ class Prices(NamedTuple):
         """Return what the cheapest design has least of: seconds, or queries, or outcomes, by what is known."""
         costs = self.of(design)
         seconds = costs["seconds"] + np.nan_to_num(costs["training_seconds"])
-        known = [value for value in (seconds, costs["queries"]) if not math.isnan(value)]
-        return float(known[0]) if known else math.prod(design)
+        figures = [value for value in (seconds, costs["queries"]) if not math.isnan(value)]
+        return float(figures[0]) if figures else math.prod(design)
 
 
 @dataclass(frozen=True)
@@ -190,8 +193,9 @@ def _plan_attack(results: Results, outcomes: Outcomes, goal: Goal, training_seco
     if why:
         return rows
     pilot = measure_pilot(outcomes, results.is_spread)
-    asked = results.manifest["images"]
-    available = asked["of"] if results.on_all_images else round(asked["of"] * asked["correct_by_all"])
+    available = results.manifest["images"]["of"]
+    if not results.on_all_images:
+        available = round(available * results.correct_by_all)
     grids = {
         SAME: ([pilot.design.images], [pilot.design.repeats]),
         CHEAPEST: (_image_numbers(pilot.design.images, available), pilot.repeats()),

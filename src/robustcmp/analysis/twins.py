@@ -49,12 +49,12 @@ def match_twins(
     """
     pairs = {frozenset((pair.a, pair.b)) for pair in twins}
     matches = [
-        (row, place)
+        (row, column)
         for row, seed in enumerate(seeds_a)
-        for place, other in enumerate(seeds_b)
+        for column, other in enumerate(seeds_b)
         if {(a, seed), (b, other)} in pairs
     ]
-    places = [place for _, place in matches]
+    places = [column for _, column in matches]
     has_one_each = [row for row, _ in matches] == list(range(len(seeds_a)))
     return places if has_one_each and sorted(places) == list(range(len(seeds_b))) else None
 

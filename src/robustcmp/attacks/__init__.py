@@ -4,6 +4,7 @@ from ..records.attack import AttackResult as AttackResult
 from .apgd import APGD as APGD
 from .base import Attack as Attack
 from .boundary import Boundary as Boundary
+from .boundary_within import BoundaryWithin as BoundaryWithin
 from .ensemble import Ensemble as Ensemble
 from .fgsm import FGSM as FGSM
 from .function import FunctionAttack as FunctionAttack

@@ -66,6 +66,7 @@ class APGD(BallAttack):
     """
 
     needs_gradient = True
+    takes_source_gradient = True
     cite = CITE
 
     def __init__(
@@ -102,6 +103,7 @@ class APGD(BallAttack):
 
     def climb(self, classifier: Classifier, ball: Ball, labels: Labels, start: Images) -> Perturbed:
         """Return what one restart finds from given points (N, H, W, C) of the ball."""
+        followed = classifier.gradient_source or classifier
         n = len(labels)
         adversarials, fooled, queries = ball.clean.copy(), np.zeros(n, np.bool_), np.zeros(n, np.int64)
         climbers = _Climbers.at(start, labels, ball)
@@ -119,7 +121,7 @@ class APGD(BallAttack):
             if step == self.steps or not len(climbers.row):
                 break
             loss, v = LOSSES[self.loss](z[~fell], climbers.labels)
-            climbers.arrive(loss, pull_back(classifier, climbers.point, v), first=step == 0)
+            climbers.arrive(loss, pull_back(followed, climbers.point, v), first=step == 0)
             passed += step > 0
             if passed == checkpoint:
                 climbers.check(passed)

@@ -23,6 +23,7 @@ from .script import main as main
 DONE, FAILED, UNUSABLE = 0, 1, 2  # and 128 + N after signal N
 COMMANDS = {
     "eval": "compare trained models",
+    "gate": "decide whether a new model may replace an old one",
     "train": "train a model with a recipe of the zoo",
     "bench": "measure training and prediction",
     "report": "write a run as a page, text, CSV, Parquet, JSON, LaTeX or BibTeX",
@@ -145,7 +146,7 @@ def say(text: str) -> None:
     print(wrap(printable(text), sys.stderr), file=sys.stderr, flush=True)
 
 
-def run_command(run: Callable[[Sequence[str]], None], command: str, arguments: Sequence[str] | None) -> int:
+def run_command(run: Callable[[Sequence[str]], int | None], command: str, arguments: Sequence[str] | None) -> int:
     """Run a command on its arguments, those of the process if there are none, and return its exit status.
 
     `command` is the module that ``python -m`` runs. Errors of ours and interrupts are one message, without a
@@ -160,7 +161,7 @@ def run_command(run: Callable[[Sequence[str]], None], command: str, arguments: S
             stream.reconfigure(errors="backslashreplace")
     try:
         with end_on_signals(), enough_memory("this command", "--images or --batch-size"):
-            run(words)
+            status = run(words)
             sys.stdout.flush()
     except RobustcmpError as error:
         say(describe(error))
@@ -175,7 +176,7 @@ def run_command(run: Callable[[Sequence[str]], None], command: str, arguments: S
         return FAILED
     except KeyboardInterrupt as error:
         return report_interrupt(error, command, words)
-    return DONE
+    return status or DONE
 
 
 def _make_parser() -> Parser:

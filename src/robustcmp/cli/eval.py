@@ -169,7 +169,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @drop_log_lines()
 def _evaluate(given: Sequence[str]) -> None:
-    options = _parser().parse_args(given)
+    options = read_options(given)
+    evaluation = compare(options, given)
+    if evaluation is not None:
+        _print(options, evaluation)
+        check_complete(evaluation)
+
+
+def read_options(arguments: Sequence[str]) -> Namespace:
+    """Return the options of a comparison."""
+    return _parser().parse_args(arguments)
+
+
+def compare(options: Namespace, given: Sequence[str]) -> Evaluation | None:
+    """Compare what the options name; None if only an estimate was asked for.
+
+    `given` are the arguments of the command, for the manifest.
+    """
     # Only now: a mistyped option should not wait for imports.
     from ..attacks.suite import load_suite
     from ..frameworks import check_device
@@ -190,15 +206,18 @@ def _evaluate(given: Sequence[str]) -> None:
         raise UsageError("--also transfer needs the adversarial images, so it cannot be combined with --no-images")
     if "conditioning" in options.also:
         check_conditional(suite)
-    tell: Say = (lambda text: None) if options.quiet else say
+    tell = _tell(options)
     comparison = _add_deployments(options, _from_files(options) if options.weights else _of_the_zoo(options, tell))
     if options.images is None:
-        options.images = min(suite.images, IMAGES.get(comparison.data.name, suite.images))
+        options.images = suite.images
+        if options.model:
+            options.images = min(suite.images, IMAGES.get(comparison.data.name, suite.images))
     arguments = _arguments(options, suite, repeats, comparison, given)
     introduction = "\n".join(_introduce(comparison, suite, options, repeats))
     if options.dry_run:
         tell(introduction)
-        return _estimate(comparison, suite, arguments)
+        _estimate(comparison, suite, arguments)
+        return None
     evaluation = _find_finished(options, arguments)
     if evaluation is None:
         from ..compare import evaluate
@@ -208,7 +227,16 @@ def _evaluate(given: Sequence[str]) -> None:
         evaluation = evaluate(comparison.origins, comparison.data.images, comparison.data.labels, **where, **arguments)
     for measure in _list_missing(options, evaluation):
         measure(progress=not options.quiet)
-    _print(options, evaluation, tell)
+    return evaluation
+
+
+def _tell(options: Namespace) -> Say:
+    """Return what prints lines for the person at the terminal, nothing if they want to be left alone."""
+    return (lambda text: None) if options.quiet else say
+
+
+def check_complete(evaluation: Evaluation) -> None:
+    """Raise an error if the same-weights control did not pass, or attacks failed."""
     if evaluation.results.same_weights and not evaluation.results.same_weights["passed"]:
         raise ControlError("these frameworks give different results for the same weights: the control did not pass")
     if evaluation.failed:
@@ -218,7 +246,6 @@ def _evaluate(given: Sequence[str]) -> None:
             f"{len(each)} of the attacks on models failed. Everything else is finished, and the same command tries "
             "only these again:\n  " + "\n  ".join(each)
         )
-    return None
 
 
 def _add_own(suite: Suite, given: Sequence[str]) -> Suite:
@@ -341,12 +368,12 @@ def _list_missing(options: Namespace, evaluation: Evaluation) -> list[Callable[.
     return measures
 
 
-def _print(options: Namespace, evaluation: Evaluation, tell: Say) -> None:
+def _print(options: Namespace, evaluation: Evaluation) -> None:
     dataset = evaluation.manifest["about"]["dataset"]
     for trained in sorted(
         {model["info"].get("dataset", dataset) for model in evaluation.manifest["models"]} - {dataset}
     ):
-        tell(f"some of these networks were trained on {trained} but are compared on {dataset}")
+        _tell(options)(f"some of these networks were trained on {trained} but are compared on {dataset}")
     from ..files import remove_left_over
     from ..report.text import summary, to_text
 

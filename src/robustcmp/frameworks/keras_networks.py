@@ -157,34 +157,27 @@ def without_softmax(model: Any) -> Any:
         The model has no such softmax, or no known layers: it was subclassed, or is not built.
     """
     keras: Any = sys.modules["keras"]
-    ends = getattr(model, "outputs", None)
-    if not ends or not getattr(model, "inputs", None):
+    ends: Any = getattr(model, "outputs", None) or ()
+    if len(ends) != 1 or not model.inputs or _has_own_call(model):
         raise UsageError(
-            "cut_softmax=True takes a Functional model of Keras, or a Sequential one that is built, received "
-            f"{type(model).__name__}. {WITHOUT_LOGITS}"
+            "cut_softmax=True takes a Functional model of Keras, or a Sequential one that is built, with one output "
+            f"and no call of its own, received {type(model).__name__}. {WITHOUT_LOGITS}"
         )
-    if _has_own_call(model):
-        raise UsageError(
-            "cut_softmax=True takes a model of Keras whose layers are all that it does, and this one, "
-            f"{type(model).__name__}, has a call of its own. {WITHOUT_LOGITS}"
-        )
-    if len(ends) != 1:
-        raise UsageError(f"cut_softmax=True takes a model of one output, received {len(ends)}. {WITHOUT_LOGITS}")
     images = model.inputs[0] if len(model.inputs) == 1 else model.inputs
     layer, node, _ = ends[0]._keras_history
-    given = layer._inbound_nodes[node].input_tensors
-    if type(layer).__name__ in ("Softmax", "Sigmoid"):  # the layer, or the operation
-        return keras.Model(images, given[0])
-    if getattr(layer, "activation", None) in (keras.activations.softmax, keras.activations.sigmoid):
-        if type(layer).__name__ == "Activation":
-            return keras.Model(images, given[0])
+    before = layer._inbound_nodes[node].input_tensors
+    kind = type(layer).__name__
+    has_activation = getattr(layer, "activation", None) in (keras.activations.softmax, keras.activations.sigmoid)
+    if kind in ("Softmax", "Sigmoid") or (kind == "Activation" and has_activation):  # the layer, or the operation
+        return keras.Model(images, before[0])
+    if has_activation:
         config = layer.get_config()
         plain = type(layer).from_config({**config, "activation": "linear", "name": f"{layer.name}_logits"})
-        logits = plain(*given)
+        logits = plain(*before)
         plain.set_weights(layer.get_weights())
         return keras.Model(images, logits)
     if getattr(layer, "outputs", None):
-        return keras.Model(images, without_softmax(layer)(*given))
+        return keras.Model(images, without_softmax(layer)(*before))
     raise UsageError(
         f"cut_softmax=True found no softmax or sigmoid at the end of the network, whose last layer is {layer.name} "
         f"({type(layer).__name__}). {WITHOUT_LOGITS}"

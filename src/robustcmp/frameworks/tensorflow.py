@@ -340,15 +340,10 @@ def _of_signature(function: Any) -> Function:
             f"the TensorFlow program should take one tensor of images, received one that takes {found}. {FUNCTION}"
         )
     ((name, spec),) = tensors
-    if not spec.dtype.is_floating:
+    if not spec.dtype.is_floating or (spec.shape.rank and spec.shape[0] is not None):
         raise UsageError(
-            f"the TensorFlow program takes {spec.dtype.name} and not floating-point numbers, so it has no gradient. "
-            "Export the network without its decoding, for float32 images."
-        )
-    if spec.shape.rank and spec.shape[0] is not None:
-        raise UsageError(
-            f"the TensorFlow program takes {spec.shape[0]} images at a time, {spec.shape}. Export it for any number "
-            "of them, tf.TensorSpec([None, H, W, C])."
+            "the TensorFlow program should take any number of images in floating-point numbers, received one for "
+            f"{spec.dtype.name} of the shape {spec.shape}. Export the network for tf.TensorSpec([None, H, W, C])."
         )
 
     def ask(x: tf.Tensor) -> Any:

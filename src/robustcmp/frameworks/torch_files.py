@@ -66,10 +66,10 @@ def _state_dict(path: Path) -> dict[str, Any]:
     if len(inner) == 1:  # a checkpoint with more beside it
         (content,) = inner.values()
     if not _is_state_dict(content):
-        found = ", ".join(map(str, inner)) or type(content).__name__
+        names = ", ".join(map(str, inner or content))[:200] if isinstance(content, dict) else "no names"
         raise WeightsError(
-            f"{path} should hold one state dict, tensors by their names; received {found[:200]}. Save it with "
-            "torch.save(network.state_dict(), path)."
+            f"{path} should hold one state dict, tensors by their names; received a {type(content).__name__} with "
+            f"{names or 'nothing'}. Save it with torch.save(network.state_dict(), path)."
         )
     return dict(content)
 
@@ -130,8 +130,8 @@ def _check_values(what: str, received: torch.Tensor, expected: torch.Tensor, fin
     if not has_values or received.is_floating_point() != expected.is_floating_point():
         raise WeightsError(
             f"{what} should be a dense tensor of {expected.dtype} or of another precision, received a "
-            f"{type(received).__name__} of {received.dtype} in the layout {received.layout}. Convert it before saving, "
-            f"for example with tensor.to_dense(), .dequantize() or .to({expected.dtype})."
+            f"{type(received).__name__} of {received.dtype} in the layout {received.layout} on {received.device}. "
+            f"Convert it before saving, for example with tensor.to_dense(), .dequantize() or .to({expected.dtype})."
         )
     converted = received.to(expected.dtype)
     if expected.is_floating_point() and not bool((converted.isfinite() if finite else ~converted.isnan()).all()):

@@ -1,0 +1,113 @@
+"""``robustcmp gate``: may a new model replace an old one?"""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..errors import UsageError
+from .command import Parser, run_command, say
+from .eval import check_complete, compare, read_options
+from .screen import screen_width, use_color
+from .streams import drop_log_lines
+
+STATUS = {"passed": 0, "easier": 3, "less accurate": 3, "not shown": 4}
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        "robustcmp gate",
+        "Decide whether a new model is easier to fool than the one that it replaces. Exit status: 0 passed, 3 easier "
+        "to fool or less accurate, 4 not shown, 1 failed, 2 unusable arguments.",
+        "  robustcmp gate old.onnx new.onnx --dataset folder:images\n"
+        "  robustcmp gate old.pt new.pt --architecture nets:make --dataset npz:test.npz --junit gate.xml",
+    )
+    parser.add_argument(
+        "models",
+        nargs="+",
+        metavar="MODEL",
+        help="two files or more, or functions that return networks, module:function; the first is the baseline. As in "
+        "eval, mean, std and softmax can follow a file: new.onnx,mean=0.5,std=0.5",
+    )
+    parser.add_argument(
+        "--dataset",
+        required=True,
+        metavar="NAME",
+        help="the images: folder:DIR, with a subfolder of images for each class, npz:FILE, mnist, digits or cifar10",
+    )
+    parser.add_argument("--architecture", metavar="NAME", help="the network of files that hold only weights")
+    parser.add_argument(
+        "--margin", type=float, default=2.0, metavar="POINTS", help="how much easier to fool a new model may be"
+    )
+    parser.add_argument(
+        "--accuracy-margin", type=float, metavar="POINTS", help="how much less accurate it may be (default: --margin)"
+    )
+    parser.add_argument("--suite", default="gate", metavar="NAME", help="a suite's name or TOML file")
+    parser.add_argument("--images", type=int, metavar="N", help="number of images (default: the suite's)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="the attacks' seed")
+    parser.add_argument("--out", metavar="DIR", help="the run's directory (default: named after the models)")
+    parser.add_argument("--junit", metavar="FILE", help="write the verdicts as JUnit XML")
+    parser.add_argument("--markdown", metavar="FILE", help="append the verdicts as Markdown, for a job summary")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
+    parser.add_argument("--quiet", action="store_true", help="print nothing but the answer")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Gate what the arguments name and return the exit status."""
+    return run_command(_gate, "robustcmp gate", arguments)
+
+
+@drop_log_lines()
+def _gate(given: Sequence[str]) -> int:
+    options = _parser().parse_args(given)
+    if len(options.models) < 2:
+        raise UsageError(f"expected two models or more, the baseline first; received {options.models[0]} alone")
+    margin = _read_points("--margin", options.margin)
+    accuracy_margin = margin
+    if options.accuracy_margin is not None:
+        accuracy_margin = _read_points("--accuracy-margin", options.accuracy_margin)
+    from ..sources.by_ending import describe_files
+
+    evaluation = compare(read_options(_as_comparison(options, describe_files(options.models))), given)
+    if evaluation is None:
+        raise AssertionError("a gate is no estimate")
+    check_complete(evaluation)
+    gate = evaluation.gate(margin, accuracy_margin)
+    page = evaluation.results.run.directory / "report.html"
+    evaluation.to_html(page)
+    from ..report import gate as report
+
+    if options.junit:
+        Path(options.junit).write_text(report.write_junit(gate), encoding="utf-8")
+    if options.markdown:
+        with open(options.markdown, "a", encoding="utf-8") as file:
+            file.write(report.to_markdown(gate))
+    if options.json:
+        print(report.to_json(gate), flush=True)
+    else:
+        print(report.to_text(gate, screen_width(), use_color(sys.stdout)), flush=True)
+        if not options.quiet:
+            say(f"\nReport: {page}")
+    return STATUS[gate.outcome]
+
+
+def _read_points(name: str, value: float) -> float:
+    """Return a margin in points as a fraction."""
+    if not 0 < value < 100:
+        raise UsageError(f"{name} should be points above 0 and below 100, received {value:g}")
+    return value / 100
+
+
+def _as_comparison(options: Namespace, descriptions: Sequence[str]) -> list[str]:
+    """Return the arguments of `eval` that compare the models of a gate."""
+    arguments = ["--weights", *descriptions, "--dataset", options.dataset, "--suite", options.suite]
+    for name in ("architecture", "images", "seed", "out"):
+        value = getattr(options, name)
+        if value is not None:
+            arguments += [f"--{name}", str(value)]
+    if options.quiet:
+        arguments.append("--quiet")
+    return arguments

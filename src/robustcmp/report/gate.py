@@ -1,0 +1,138 @@
+"""The answer of a gate: on a screen, as Markdown, and as JUnit XML."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from xml.etree import ElementTree
+
+import msgspec
+
+from ..analysis.gate import AccuracyVerdict, AttackVerdict, Gate
+from .format import percent, plural
+from .layout import Column, Table, names, write_markdown, write_text
+
+
+def to_text(gate: Gate, width: int | None = None, color: bool = False) -> str:
+    """Return the answer for a terminal."""
+    return write_text(say_outcome(gate), [], [table(gate)], notes(gate), width, color).rstrip()
+
+
+def to_markdown(gate: Gate) -> str:
+    """Return the answer for the summary of a job."""
+    return write_markdown([say_outcome(gate)], [table(gate)], notes(gate))
+
+
+def to_json(gate: Gate) -> str:
+    """Return the verdicts as JSON of the schema ``gate.schema.json``, rates and margins as fractions."""
+    return msgspec.json.encode(gate).decode()
+
+
+def make_schema() -> str:
+    """Return the JSON Schema of `to_json`, which ships as ``gate.schema.json``."""
+    return json.dumps(msgspec.json.schema(Gate), indent=2, ensure_ascii=False) + "\n"
+
+
+def say_outcome(gate: Gate) -> str:
+    """Return the answer in one sentence."""
+    new = ", ".join(verdict.model for verdict in gate.accuracies)
+    margin = _points(gate.margin)
+    if gate.outcome == "easier":
+        worse = [f"{verdict.model} under {verdict.attack}" for verdict in gate.attacks if verdict.answer == "easier"]
+        return f"Not passed: easier to fool than {gate.baseline} by more than {margin}: {', '.join(worse)}."
+    if gate.outcome == "less accurate":
+        worse = [verdict.model for verdict in gate.accuracies if verdict.answer == "worse"]
+        return (
+            f"Not passed: less accurate than {gate.baseline} by more than {_points(gate.accuracy_margin)}: {worse[0]}."
+        )
+    if gate.outcome == "passed":
+        return f"Passed: {new} is not easier to fool than {gate.baseline} (margin {margin})."
+    return f"Not shown that {new} is not easier to fool than {gate.baseline} (margin {margin})."
+
+
+def explain_attack(verdict: AttackVerdict) -> str:
+    """Return why there is no answer under an attack, "" if there is one."""
+    if verdict.answer == "uninformative":
+        return f"{verdict.attack} fools too few or too many images of both models to compare them."
+    if verdict.answer != "not shown":
+        return ""
+    if verdict.images_needed is not None:
+        return f"{verdict.attack}: about {verdict.images_needed:,} images would show it; there are {verdict.images:,}."
+    if verdict.unit == "training":
+        return f"{verdict.attack}: trainings differ too much; compare more of them."
+    return f"{verdict.attack}: the difference found is near or above the margin, so more images may not show it."
+
+
+def explain_accuracy(gate: Gate, verdict: AccuracyVerdict) -> str:
+    """Return what was found about clean accuracy."""
+    found = (
+        f"Clean accuracy {100 * verdict.baseline_accuracy:.1f} % and {100 * verdict.accuracy:.1f} % ({verdict.model})"
+    )
+    if verdict.answer == "holds":
+        return f"{found}: at most {_points(max(verdict.high, 0))} lower."
+    if verdict.answer == "worse":
+        return f"{found}: at least {_points(verdict.low)} lower."
+    return (
+        f"{found}: {plural(verdict.images, 'image')} do not show that it holds within {_points(gate.accuracy_margin)}."
+    )
+
+
+def table(gate: Gate) -> Table:
+    """Return a row for each new model and attack, with the upper bound of the difference."""
+    rates = [Column("baseline", percent), Column("new", percent)]
+    differences = [Column("difference", _signed_points), Column("at most", _signed_points)]
+    columns = [*names("model", "attack"), *rates, *differences, *names("answer")]
+    rows = [
+        (
+            verdict.model,
+            verdict.attack,
+            verdict.baseline_rate,
+            verdict.rate,
+            verdict.difference,
+            verdict.high,
+            verdict.answer,
+        )
+        for verdict in gate.attacks
+    ]
+    title = f"Images fooled, and by how many points more of the new model (95 % upper bound; baseline {gate.baseline})"
+    return Table(title, columns, rows)
+
+
+def notes(gate: Gate) -> list[str]:
+    """Return what stands below the table."""
+    accuracies = [explain_accuracy(gate, verdict) for verdict in gate.accuracies]
+    return [*accuracies, *filter(None, map(explain_attack, gate.attacks))]
+
+
+def write_junit(gate: Gate) -> str:
+    """Return JUnit XML with a test case for each verdict; what is not shown is a failure."""
+    suite = ElementTree.Element("testsuite", name=f"robustcmp gate {gate.baseline}")
+    failures = skipped = 0
+    verdicts: Sequence[AttackVerdict | AccuracyVerdict] = [*gate.attacks, *gate.accuracies]
+    for verdict in verdicts:
+        if isinstance(verdict, AttackVerdict):
+            name, text = (
+                verdict.attack,
+                explain_attack(verdict) or f"{_points(verdict.difference)} more images are fooled",
+            )
+        else:
+            name, text = "clean accuracy", explain_accuracy(gate, verdict)
+        case = ElementTree.SubElement(suite, "testcase", classname=verdict.model, name=name)
+        if verdict.answer == "uninformative":
+            skipped += 1
+            ElementTree.SubElement(case, "skipped", message=text)
+        elif verdict.answer not in ("not easier", "holds"):
+            failures += 1
+            ElementTree.SubElement(case, "failure", message=text, type=verdict.answer)
+    counts = {"tests": len(verdicts), "failures": failures, "skipped": skipped}
+    for name, count in counts.items():
+        suite.set(name, str(count))
+    return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True)
+
+
+def _signed_points(value: float) -> str:
+    return f"{100 * value:+.1f}"
+
+
+def _points(value: float) -> str:
+    return f"{100 * value:.1f} points"
