@@ -233,16 +233,6 @@ def test_training_seeds(compare: Callable[..., Evaluation], zoo_model: Zoo) -> N
         assert ev.results.rates()["a"][attack] == pytest.approx(float(expected.sel(attack=attack)))
 
 
-def test_training_seeds_keep_their_numbers(compare: Callable[..., Evaluation], zoo_model: Zoo) -> None:
-    ev = compare(models={"torch": [zoo_model("torch", "lenet1")]}, repeats=1)
-    assert ev.results.training_seeds == [0]
-
-
-def test_one_model_alone(compare: Callable[..., Evaluation], zoo_model: Zoo) -> None:
-    ev = compare(models={"torch": zoo_model("torch", "lenet1")}, repeats=1)
-    assert ev.indicator == {"torch": 0.0}
-
-
 def test_other_bounds_are_reached(compare: Callable[..., Evaluation], zoo_model: Zoo) -> None:
     model = zoo_model("torch", "lenet1")
     plain = compare(models={"torch": model}, repeats=1)
@@ -339,25 +329,6 @@ def test_models_that_cannot_be_compared(compare: Callable[..., Evaluation], digi
     of_numpy = compare(models={"a": always([5.0] + [0.0] * 9)})
     assert "has no gradients" in of_numpy.results.not_applicable["a"]["fgsm"]
     assert compare(models={"a": always([5.0] + [0.0] * 9)}, suite=single_pixel).results.rates() == {"a": {"pixel": 0.0}}
-
-
-def test_a_few_images_fare_alike_in_another_order_and_in_other_batches(
-    compare: Callable[..., Evaluation], zoo_model: Zoo, digits: Dataset
-) -> None:
-    images = (digits.images * 0.5).astype(np.float32)
-    given = {"models": {"torch": zoo_model("torch", "lenet1")}, "n": 500, "repeats": 2}
-    whole = compare(images=images[:12], labels=digits.labels[:12], **given)
-    turned = np.ascontiguousarray(images[:12][::-1])
-    other = compare(images=turned, labels=digits.labels[:12][::-1], batch_size=5, **given)
-    expected, received = by_image(whole, images), by_image(other, turned)
-    assert expected.keys() == received.keys()
-    parted = sum(
-        expected[key][name] != received[key][name]  # type: ignore[call-overload]
-        for key in expected
-        for name in ("success", "adversarial_class", "queries")
-    )
-    assert len(expected) > 30
-    assert parted <= 3  # a near tie
 
 
 def test_one_attack_may_have_fewer_repeats(compare: Callable[..., Evaluation], zoo_model: Zoo, suite: Path) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import robustcmp as rc
-from robustcmp.analysis.deployments import count_differing, verdict
+from robustcmp.analysis.deployments import answers_alike, judge_control
 from robustcmp.cli import eval as eval_command
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import UsageError
@@ -114,29 +115,34 @@ def test_agreement_is_the_largest_of_all_pairs_and_trainings() -> None:
     assert measure_agreement({"x": [a, a], "y": [a, b]}) == {"logits": 0.25, "predictions": 0.0}
     assert measure_agreement({"x": [a, a], "y": [a, b], "z": [c, a]}) == {"logits": 3.0, "predictions": 0.5}
     undefined = measure_agreement({"x": [a, a], "y": [np.full_like(a, np.nan), a]})
-    assert not verdict(undefined, {}, [], 10)
-
-
-def test_an_image_differs_once_however_often_it_does() -> None:
-    success = np.zeros((2, 3, 5), np.bool_)
-    other = success.copy()
-    other[:, :, 1] = True
-    other[0, 2, 4] = True
-    assert count_differing({"x": success, "y": other, "z": success}) == {"x|y": 2, "x|z": 0, "y|z": 2}
+    assert not answers_alike(**undefined)
 
 
 @pytest.mark.parametrize(
-    ("logits", "predictions", "differ", "expected"),
+    ("logits", "predictions", "images", "passed"),
     [
-        (1e-4, 1e-3, 2, True),
-        (1.1e-4, 0.0, 0, False),
-        (0.0, 1.1e-3, 0, False),
-        (0.0, 0.0, 3, False),
+        (1e-4, 1e-3, 1000, True),
+        (1.1e-4, 0.0, 1000, False),
+        (0.0, 1.1e-3, 1000, False),
+        (0.0, 0.0, 999, False),
     ],
 )
-def test_what_passes(logits: float, predictions: float, differ: int, expected: bool) -> None:
-    counts = {"fgsm": {"x|y": differ}, "walk": {"x|y": 1000}}
-    assert verdict({"logits": logits, "predictions": predictions}, counts, ["fgsm"], 1000) is expected
+def test_what_passes(logits: float, predictions: float, images: int, passed: bool) -> None:
+    """An image that falls in one alone counts once, in however many trainings and repeats; 2 in 1,000 may."""
+    success = dict.fromkeys("xz", np.zeros((2, 3, 5), np.bool_))
+    success["y"] = success["x"].copy()
+    success["y"][:, :, 1] = True
+    success["y"][0, 2, 4] = True
+    run = SimpleNamespace(
+        manifest={"same_weights": {"logits": logits, "predictions": predictions}, "images": {"used": images}},
+        models=["x", "y", "z"],
+        attack_records={"fgsm": SimpleNamespace(in_control=True), "walk": SimpleNamespace(in_control=False)},
+        values=lambda model, attack: success[model],
+    )
+    judged = judge_control(run)  # type: ignore[arg-type]
+    assert judged is not None
+    assert judged["passed"] is passed
+    assert judged["differ"]["fgsm"] == judged["differ"]["walk"] == {"x|y": 2, "x|z": 0, "y|z": 2}
 
 
 def quickly(models: dict[str, Model], data: Dataset, suite: Path) -> rc.Evaluation:

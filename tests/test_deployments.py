@@ -33,7 +33,6 @@ from robustcmp.deployments.silence import silence
 from robustcmp.errors import ControlError, DeploymentError, UsageError
 from robustcmp.models.classifier import Classifier
 from robustcmp.models.model import Model
-from robustcmp.report import tables as report
 from robustcmp.report.page import to_html
 from robustcmp.report.text import summary, to_text
 from robustcmp.report.words import answer, answer_deployed, answers
@@ -123,14 +122,6 @@ def test_fgsm_asks_about_the_candidates_of_the_source(
         np.testing.assert_array_equal(ours.extras["smallest_epsilon"], theirs.extras["smallest_epsilon"])
 
 
-def test_other_gradient_attacks_do_not_take_the_gradient_of_the_source(deployed: Deploy) -> None:
-    classifier = Classifier(deployed("onnxruntime"))
-    suite = load_suite("reference")
-    refused = [attack for attack in suite.attacks.values() if attack.needs_gradient]
-    assert refused
-    assert all("onnxruntime has no gradient" in attack.not_applicable(classifier) for attack in refused)
-
-
 def test_finite_differences_ask_the_deployed_network(deployed: Deploy, source: Model, digits: Dataset) -> None:
     model = deployed("onnxruntime", gradient="finite-differences")
     assert Classifier(model).gradient_source is None
@@ -154,8 +145,11 @@ def test_finite_differences_of_steps_are_marked_and_not_called_robustness(
     assert "which hides the gradient" in said
 
 
-def test_without_a_gradient_fgsm_does_not_run(deployed: Deploy) -> None:
+def test_without_a_gradient_of_its_own_other_attacks_do_not_run(deployed: Deploy) -> None:
     assert rc.attacks.FGSM().not_applicable(Classifier(deployed("onnxruntime", gradient="none")))
+    of_source = Classifier(deployed("onnxruntime"))
+    attacks = [attack for attack in load_suite("reference").attacks.values() if attack.needs_gradient]
+    assert all("onnxruntime has no gradient" in attack.not_applicable(of_source) for attack in attacks)
 
 
 def test_a_network_whose_batch_matters_is_asked_one_image_at_a_time(deployed: Deploy, digits: Dataset) -> None:
@@ -209,14 +203,6 @@ def test_bounds_and_preprocessing_stay(name: str, deployed: Deploy, digits: Data
     images = 2 * digits.images[:20] - 1
     ours = Classifier(deployed(name, model)).logits(images)
     np.testing.assert_allclose(ours, Classifier(model).logits(images), atol=1e-3)
-
-
-def test_a_network_of_ones_own_is_exported_by_its_framework(deployed: Deploy, digits: Dataset) -> None:
-    torch.manual_seed(0)
-    own = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 20), torch.nn.GELU(), torch.nn.Linear(20, 10))
-    model = rc.wrap(own.eval())
-    ours = Classifier(deployed("onnxruntime", model)).logits(digits.images[:20])
-    np.testing.assert_allclose(ours, Classifier(model).logits(digits.images[:20]), atol=1e-4)
 
 
 # a comparison ------------------------------------------------------------------------------------------------------
@@ -380,35 +366,16 @@ def test_frameworks_are_compared_as_if_nothing_were_deployed(of_frameworks: rc.E
     assert answers(of_frameworks.results)[:-1] == answers(alone.results)
 
 
-def test_r_is_still_of_all_models(of_frameworks: rc.Evaluation) -> None:
-    assert [*of_frameworks.indicator] == [*of_frameworks.indicator_ranges] == of_frameworks.results.models
-    assert of_frameworks.results.indicator_attacks == ["fgsm", "single_pixel"]
-
-
-def test_transfer_blocks_are_of_trainings_and_frameworks(of_frameworks: rc.Evaluation) -> None:
-    blocks = of_frameworks.results.transfer_blocks.set_index(["attack", "block"])
-    assert [*blocks.loc["fgsm"].index] == ["within torch", "within jax", "within", "across"]
-    names = np.array([name for name, _ in of_frameworks.results.keys])
-    shares = of_frameworks.transfer.of_successes.sel(attack="fgsm").values
-    across = shares[np.ix_(names == "torch", names == "jax")], shares[np.ix_(names == "jax", names == "torch")]
-    assert blocks.of_successes["fgsm", "across"] == pytest.approx(np.nanmean([*across]))
-    assert blocks.pairs["fgsm", "across"] == 18
-
-
 def test_both_answers_are_given_the_frameworks_first(of_frameworks: rc.Evaluation) -> None:
     first, second = answer(of_frameworks.results), answer_deployed(of_frameworks.results)
     assert first.startswith("Is one framework easier to fool?")
     page, plain = to_html(of_frameworks.results), " ".join(str(of_frameworks).split())
-    for said in (page, plain, of_frameworks._repr_html_()):
-        said = html.unescape(" ".join(said.split()))
-        assert -1 < said.find(first) < said.find(second)
-    assert "(within noise)" in to_text(of_frameworks.results)
-    assert "Brown-Forsythe decides" in to_text(of_frameworks.results)
-    found = of_frameworks.to_json()
-    assert found["sources"] == ["torch", "jax"]
-    assert [verdict["attack"] for verdict in found["verdicts"]] == ["fgsm", "single_pixel", "pgd"]
-    assert {row["a"] for row in found["tests"]} <= {"all", "torch", "jax"}
-    assert found["deployments"]["differences"]
+    for shown in (page, plain):
+        text = html.unescape(" ".join(shown.split()))
+        assert -1 < text.find(first) < text.find(second)
+    content = of_frameworks.to_json()
+    assert content["sources"] == ["torch", "jax"]
+    assert content["deployments"]["differences"]
 
 
 def test_one_framework_has_the_answer_about_its_deployments_alone(evaluation: rc.Evaluation) -> None:
@@ -417,7 +384,7 @@ def test_one_framework_has_the_answer_about_its_deployments_alone(evaluation: rc
     assert answers(evaluation.results) == [answer_deployed(evaluation.results)]
     assert "easier to fool?" not in str(evaluation) + to_html(evaluation.results)
     assert {*evaluation.tests().a} <= {"all", "torch/0", "torch/1", "torch/2"}
-    with pytest.raises(UsageError, match="one framework alone"):
+    with pytest.raises(UsageError, match="at least two frameworks"):
         evaluation.variance()
 
 
@@ -479,10 +446,6 @@ def test_what_cannot_be_asked_here_has_its_size_and_everything_else_goes_on(
     assert networks.not_applicable["onnxruntime"] == "predicting needs another machine"
     reason = "onnxruntime: converted, and not applicable to every attack: predicting needs another machine."
     assert reason in " ".join(said.out.split())
-    tables = [report.networks(evaluation.results).written[-1], report.deployments(evaluation.results).written[-1]]
-    assert [row[0] for row in tables] == ["onnxruntime"] * 2
-    assert tables[0][2:] == ["not applicable"] * 6
-    assert tables[1][1:4] == ["boundary", "–", "not applicable"]
     assert reason in to_html(evaluation.results)
     json.dumps(evaluation.to_json(), allow_nan=False)
     assert command.main([*arguments, "--out", str(tmp_path / "run")]) == 0

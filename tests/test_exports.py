@@ -199,3 +199,17 @@ def test_the_command_prints_what_the_methods_return(capsys: pytest.CaptureFixtur
 def test_exports_that_cannot_be(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert export(*arguments) == 2
     assert said in capsys.readouterr().err
+
+
+def test_adversarial_images_are_a_data_set(small_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [str(small_run), "--adversarials", str(tmp_path), "--format", "csv"]
+    assert command.run_named(["report", *arguments]) == 0
+    results = rc.open_run(small_run).results
+    data = rc.load_dataset(f"folder:{tmp_path}/left/boundary")
+    fooled = results.values("left", "boundary", "success")[0, 0]
+    assert len(data.images) == fooled.sum()
+    expected = results.adversarials("left", "boundary")[fooled]
+    differences = np.abs(np.sort(data.images.reshape(-1)) - np.sort(expected.reshape(-1)))
+    assert differences.max() <= 0.5 / 255 + 1e-6
+    assert command.run_named(["report", str(RESULTS / "lenet5-digits"), *arguments[1:]]) == 2
+    assert "was stored without adversarial images" in capsys.readouterr().err

@@ -17,13 +17,12 @@ import robustcmp as rc
 from robustcmp import Evaluation
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import ModelError
-from robustcmp.models.classifier import Classifier, unwrap
+from robustcmp.models.classifier import Classifier
 from robustcmp.models.model import Model
 from robustcmp.models.preflight import check_model
 from robustcmp.records.attack import Cell
 from robustcmp.records.store import Run
 from robustcmp.report.text import to_text
-from robustcmp.runs.identity import Identity
 
 Zoo = Callable[..., Model]
 Compare = Callable[..., Evaluation]
@@ -226,13 +225,6 @@ def test_answers_that_depend_on_the_batch_are_refused(compare: Compare) -> None:
     assert "batch_size" in caught.value.parameters
 
 
-def test_first_of_the_batch_is_found(digits: Dataset) -> None:
-    logits, _ = functions(linear(0))
-    model = rc.wrap_functions(logits=lambda x: logits(x - 0.1 * x[:1]))
-    with pytest.raises(ModelError, match="other images"):
-        check_model("m", Classifier(model), digits.images, digits.labels)
-
-
 def test_a_model_that_answers_no_image_alone_is_named(digits: Dataset) -> None:
     logits, _ = functions(linear(0))
 
@@ -319,21 +311,3 @@ def test_noise_without_known_weights_is_said_to_strand_cells(compare: Compare, s
     saved.clear()
     compare({"noisy": model})
     assert len(saved) == 3
-
-
-def test_noise_hides_no_other_network(compare: Compare, saved: list[tuple[str, str]], zoo_model: Zoo) -> None:
-    native = zoo_model("torch", "lenet1").native
-    compare({"mine": rc.wrap(noisy(without_gradient(native)))})
-    saved.clear()
-    compare({"mine": rc.wrap(noisy(native))})
-    assert ("mine", "fgsm") in saved
-
-
-def test_an_identity_is_plain_data(compare: Compare) -> None:
-    import msgspec
-
-    ev = compare({"a": linear(0)})
-    [model] = ev.manifest["models"]
-    identity = msgspec.convert(model["identity"], Identity)
-    assert (identity.logits, identity.weights, identity.noise) == (model["logits"], None, 0.0)
-    assert unwrap(linear(0)).info == {}

@@ -66,13 +66,10 @@ def test_the_reason_stands_in_the_manifest_and_the_notes(ev: rc.Evaluation) -> N
     assert f"fgsm is not applicable to blind/0: {reason}" in notes(opened.results)
 
 
-def test_of_trainings_of_which_one_is_blind_the_attack_is_not_in_r(ev: rc.Evaluation, tmp_path: Path) -> None:
+def test_of_trainings_of_which_one_is_blind_the_attack_is_not_in_r(ev: rc.Evaluation) -> None:
     assert ev.results.common_attacks == ["pixel"]
     assert not math.isnan(ev.results.rates()["blind"]["fgsm"])  # of the training that ran it
     assert set(ev.tests().attack) == {"pixel"}
-    for shown in (ev, rc.open_run(ev.results.run.directory)):
-        assert "Excluded from R because not every model ran it: fgsm." in to_text(shown.results).replace("\n", " ")
-        shown.to_html(tmp_path / "page.html")
     assert ev.indicator == rc.robustness_indicator(ev.results.indicator_rates())
 
 
@@ -97,13 +94,8 @@ def test_r_and_tests_are_over_what_all_models_have(asked: dict[str, Any], tmp_pa
     assert ev.indicator == rc.robustness_indicator({m: {"pixel": r["pixel"]} for m, r in ev.results.rates().items()})
     assert set(ev.tests().attack) == {"pixel"}
     assert "Excluded from R because not every model ran it: fgsm." in notes(ev.results)
-    success = tables(ev.results)[0]
-    row = next(row for row in success.written if row[:2] == ["fgsm", "blind"])
-    assert row[2:] == ["not applicable", "–", "deterministic", "–"]
-    assert next(row for row in success.written if row[:2] == ["fgsm", "whole"])[2].endswith("%")
-    assert "not applicable" in to_text(ev.results)
-    ev.to_html(tmp_path / "page.html")
-    assert json.dumps(ev.to_json())
+    row = next(row for row in tables(ev.results)[0].written if row[:2] == ["fgsm", "blind"])
+    assert row[2] == "not applicable"
     assert ev.to_json()["success_rate"]["blind"]["fgsm"] is None
 
 

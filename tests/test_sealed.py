@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,18 +25,14 @@ from numpy.typing import NDArray
 import robustcmp as rc
 from robustcmp import files, sealed
 from robustcmp.cli import command
-from robustcmp.errors import DiskError, RobustcmpError, SealError, StoreError, UsageError, WeightsError
-from robustcmp.files import (
-    write_atomically,
-)
+from robustcmp.errors import RobustcmpError, SealError, StoreError, UsageError, WeightsError
 from robustcmp.networks.architecture import get_architecture
-from robustcmp.networks.weights import read_weights, write_weights
+from robustcmp.networks.weights import read_weights
 from robustcmp.records import logs, store
 from robustcmp.records.attack import AttackResult, Cell
 from robustcmp.records.logs import Cost
 from robustcmp.records.store import Run
 from robustcmp.records.upkeep import verify
-from robustcmp.sources.from_files import load_network
 from robustcmp.sources.recipes import SHIPPED
 
 N = 12
@@ -280,21 +275,6 @@ def huge(secret: Path, name: str, file: h5py.File) -> None:
     dtype = file[name].dtype
     del file[name]
     file.create_dataset(name, (2**28,), dtype, chunks=(2**16,), compression="gzip", fillvalue=1)
-
-
-def test_weights_are_no_larger_than_their_architecture_explains(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("robustcmp.networks.weights.BESIDE", 2**16)
-    lenet, path = get_architecture("lenet1"), tmp_path / WEIGHTS.name
-    content = read_weights(WEIGHTS, lenet)
-    write_weights(path, replace(content, curves={"batch_loss": np.ones(2**10)}))
-    read_weights(path, lenet)
-    write_weights(path, replace(content, curves={"batch_loss": np.ones(2**16)}))
-    with pytest.raises(WeightsError, match=r"expected at most [\d,]+ bytes, received 5\d\d,\d\d\d"):
-        read_weights(path, lenet)
-    with pytest.raises(WeightsError, match="expected at most"):
-        load_network(str(path), "torch", "lenet1")
 
 
 def more(file: h5py.File) -> None:
@@ -651,17 +631,6 @@ def test_a_full_disk(mounted: Callable[[int], Path], tmp_path: Path) -> None:
         for run in (disk / "run", tmp_path / "run")
     )
     assert on_disk == straight
-
-
-def test_a_write_without_room_is_a_disk_error(tmp_path: Path) -> None:
-    def write(path: Path) -> None:
-        raise OSError(28, "No space left on device", str(path))
-
-    with pytest.raises(
-        DiskError, match=r"file cannot be written, the disk is full, and [\d,]+ bytes are free in"
-    ) as no:
-        write_atomically(tmp_path / "file", write)
-    assert no.value.errno == 28
 
 
 # readers -------------------------------------------------------------------------------------------------------------

@@ -44,20 +44,6 @@ def test_only_what_every_model_classifies_correctly() -> None:
     assert indices.tolist() == sorted(set(range(N)) - {0, 3, 7, 8, 59})
 
 
-def test_every_training_counts() -> None:
-    right, wrong = knows(), knows([5])
-    for trainings in ([right, wrong], [wrong, right]):
-        assert 5 not in rc.common_subset({"a": trainings}, IMAGES, LABELS)
-    assert 5 in rc.common_subset({"a": [right, right]}, IMAGES, LABELS)
-
-
-def test_sorted_indices_as_int64() -> None:
-    indices = rc.common_subset({"a": knows()}, IMAGES, LABELS, n=20)
-    assert indices.dtype == np.int64
-    assert indices.shape == (20,)
-    assert (np.diff(indices) > 0).all()
-
-
 @pytest.mark.parametrize(("n", "expected"), [(1, 1), (57, 57), (58, 58), (59, 58), (1000, 58), (None, 58)])
 def test_at_most_n(n: int | None, expected: int) -> None:
     assert len(rc.common_subset({"a": knows([1, 2])}, IMAGES, LABELS, n=n)) == expected
@@ -105,21 +91,6 @@ def test_a_model_more_takes_images_away_and_leaves_the_ranks() -> None:
     assert not set(alone[:3]) & set(beside)
 
 
-def test_seeds_choose_differently() -> None:
-    chosen = {tuple(rc.common_subset({"a": knows()}, IMAGES, LABELS, n=10, seed=seed)) for seed in range(20)}
-    assert len(chosen) == 20
-
-
-def test_every_image_can_be_chosen() -> None:
-    times = np.zeros(N, int)
-    for seed in range(200):
-        times[rc.common_subset({"a": knows()}, IMAGES, LABELS, n=20, seed=seed)] += 1
-    # Each image is chosen in about a third of 200: 67, with a deviation below 7.
-    assert times.sum() == 4000
-    assert times.min() > 35
-    assert times.max() < 100
-
-
 @pytest.mark.parametrize("seed", [0, 1, -5])
 def test_the_ranks_are_a_keyed_hash_of_the_image(seed: int) -> None:
     # Stored runs rest on it: another rank is another subset for everyone.
@@ -145,33 +116,6 @@ def test_on_trained_models(digits: Dataset, zoo_model: Callable[..., Model]) -> 
 def test_too_few_images(n: int) -> None:
     with pytest.raises(UsageError, match=rf"should be 1 or more, received {n}"):
         rc.common_subset({"a": knows()}, IMAGES, LABELS, n=n)
-
-
-@pytest.mark.parametrize("models", [{}, {"a": []}])
-def test_no_models(models: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="expected at least one model"):
-        rc.common_subset(models, IMAGES, LABELS)
-
-
-def test_a_model_that_is_none() -> None:
-    with pytest.raises(UsageError, match=r"expected a Foolbox model, received function.*robustcmp\.wrap"):
-        rc.common_subset({"a": lambda x: x}, IMAGES, LABELS)  # type: ignore[dict-item]
-
-
-@pytest.mark.parametrize(
-    ("images", "labels", "message"),
-    [
-        (IMAGES, LABELS[:-1], r"labels should have the shape \(60,\), one for each image, received \(59,\)"),
-        (IMAGES, LABELS.astype(float), r"labels should be whole numbers, received dtype float64"),
-        (IMAGES[0], LABELS, r"images should have the shape \(N, H, W, C\), received \(4, 4, 1\)"),
-        (IMAGES * 2, LABELS, r"within the bounds \(0\.0, 1\.0\), received values from .* to 1\.9.*in image \d"),
-        (np.where(np.arange(N)[:, None, None, None] == 7, np.nan, IMAGES), LABELS, "hold NaN .* in image 7"),
-        ((IMAGES * 255).astype(np.uint8), LABELS, r"received dtype uint8.*images / 255"),
-    ],
-)
-def test_images_and_labels_that_cannot_be(images: Any, labels: Any, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        rc.common_subset({"a": knows()}, images, labels)
 
 
 def test_evaluate_says_when_there_is_none() -> None:

@@ -16,7 +16,7 @@ from robustcmp.analysis.followups import as_dataset, average_blocks
 from robustcmp.cli import command
 from robustcmp.cli import eval as eval_command
 from robustcmp.data.dataset import Dataset
-from robustcmp.errors import StoreError, UsageError
+from robustcmp.errors import UsageError
 from robustcmp.models.classifier import Classifier
 from robustcmp.models.model import Model
 from robustcmp.report.tables import tables
@@ -122,12 +122,6 @@ def test_blocks_are_means_within_and_across_frameworks() -> None:
     assert found.pairs.to_dict() == {"within a": 2, "within b": 2, "within": 4, "across": 8}
     assert found.of_all.to_dict() == pytest.approx({"within a": 0.4, "within b": 0.15, "within": 0.275, "across": 0.1})
     assert found.of_successes["within b"] == pytest.approx(0.6)
-
-
-def test_without_images_there_is_no_transfer(models: Any, digits: Dataset, suite: Path) -> None:
-    ev = rc.evaluate(models, digits.images, digits.labels, suite=suite, n=5, keep_images=False, progress=False)
-    with pytest.raises(StoreError, match="stored without images"):
-        ev.run_transfer()
 
 
 def test_the_command_makes_it_of_a_few_images(

@@ -109,16 +109,12 @@ def remove_left_over(directory: Path, start: str = "") -> None:
 def make_directory(directory: Path) -> None:
     """Make a directory if it is not there, and raise `UsageError` unless files can be made in it."""
     try:
-        _try_to_write(directory)
+        directory.mkdir(parents=True, exist_ok=True)
+        probe = temporary_beside(directory / "probe")
+        probe.touch()
+        probe.unlink()
     except OSError as error:
         raise UsageError(f"{directory} cannot be written: {error.strerror or error}") from None
-
-
-def _try_to_write(directory: Path) -> None:
-    directory.mkdir(parents=True, exist_ok=True)
-    probe = temporary_beside(directory / "probe")
-    probe.touch()
-    probe.unlink()
 
 
 def write_atomically(path: Path, write: Callable[[Path], object], size: int | None = None) -> None:
@@ -141,7 +137,7 @@ def write_atomically(path: Path, write: Callable[[Path], object], size: int | No
     DiskError
         There is no room for the file. The old one is as it was.
     """
-    with room_for(path, size):
+    with _room_for(path, size):
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = temporary_beside(path)
         try:
@@ -159,7 +155,7 @@ def write_bytes_atomically(path: Path, content: bytes) -> None:
 
 
 @contextmanager
-def room_for(path: Path, size: int | None = None) -> Iterator[None]:
+def _room_for(path: Path, size: int | None = None) -> Iterator[None]:
     """Raise `DiskError` where the system says that there is no room for so many bytes of a file."""
     try:
         yield
@@ -183,29 +179,13 @@ def _disk_error(path: Path, reason: str, number: int) -> DiskError:
     return error
 
 
-def _is_device(path: Path) -> bool:
-    """Say whether a path is such as /dev/null or /dev/stdout."""
-    return path.absolute().parent == Path("/dev")
-
-
-def check_writable(given: str | os.PathLike[str]) -> Path:
-    """Return the path of a file that a caller wants written, or raise `UsageError` where none can be."""
-    path = as_path(given, "path")
-    if path.is_dir():
-        raise UsageError(f"{given} cannot be written: it is a directory. Name a file in it", parameters=["path"])
-    try:
-        if not _is_device(path):
-            _try_to_write(path.parent)
-    except OSError as error:
-        raise UsageError(f"{given} cannot be written: {error.strerror or error}", parameters=["path"]) from None
-    return path
-
-
 def write_named(given: str | os.PathLike[str], write: Callable[[Path], object]) -> None:
     """Write a file that the caller named, as `write_atomically` does; raise `UsageError` where that cannot be."""
-    path = check_writable(given)
+    path = as_path(given, "path")
     try:
-        if _is_device(path):  # a file should not replace it
+        if path.is_dir():
+            raise OSError(errno.EISDIR, "it is a directory. Name a file in it")
+        if path.absolute().parent == Path("/dev"):  # a file should not replace it
             write(path)
         else:
             write_atomically(path, write)
@@ -230,7 +210,7 @@ def append_line(path: Path, line: str) -> None:
     StoreError
         It is a link, a directory, a pipe, or cannot be written.
     """
-    with room_for(path, len(line)), open(_open_appendable(path), "a+b", buffering=0) as file:
+    with _room_for(path, len(line)), open(_open_appendable(path), "a+b", buffering=0) as file:
         file.seek(0)
         file.truncate(file.read().rfind(b"\n") + 1)
         file.write(f"{line}\n".encode())

@@ -276,8 +276,8 @@ class Child:
         seconds, memory = self._limits
         if seconds is not None and time.monotonic() - begun > seconds:
             return f"it took longer than the {seconds:g} s that a group may take, loading its model included."
-        if memory is not None and (held := resident_memory(process.pid)) > memory:
-            return f"it held {held / GIB:.2f} GiB, more than the {memory / GIB:.2f} GiB that a group may hold."
+        if memory is not None and (resident := resident_memory(process.pid)) > memory:
+            return f"it held {resident / GIB:.2f} GiB, more than the {memory / GIB:.2f} GiB that a group may hold."
         return ""
 
     def kill(self) -> None:

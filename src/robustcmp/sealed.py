@@ -248,15 +248,11 @@ class Hdf5:
         owner = self.arrays[of] if of else self._root
         if name not in owner.attrs:
             return otherwise
-        found = h5py.h5a.open(owner.id, name.encode())
-        if found.shape != () or found.get_storage_size() > self.size or found.get_type().get_class() not in TYPES:
+        entry = h5py.h5a.open(owner.id, name.encode())
+        if entry.shape != () or entry.get_storage_size() > self.size or entry.get_type().get_class() not in TYPES:
             raise SealError(f"the attribute {name} should be a string or a number")
         value = owner.attrs[name]
         return value.item() if isinstance(value, np.generic) else value
-
-    def attributes(self) -> dict[str, Any]:
-        """Return all attributes of the file."""
-        return {name: self.attribute(name) for name in self._root.attrs}
 
 
 def _fits(received: tuple[int, ...] | None, expected: Shape) -> bool:

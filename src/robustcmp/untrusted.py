@@ -205,7 +205,7 @@ SEARCHED = 2**20  # bytes
 SAVED_MODEL = "saved_model.pb"
 
 
-def check_unpacked(path: Path, unpacked: int, packed: int) -> None:
+def _check_unpacked(path: Path, unpacked: int, packed: int) -> None:
     """Raise `WeightsError` for contents that are far larger than their file."""
     most = max(limits.UNPACKED_BYTES, limits.UNPACKED_RATIO * packed)
     if unpacked > most:
@@ -238,7 +238,7 @@ def _open_archive(path: Path) -> Iterator[zipfile.ZipFile]:
 def check_archive(path: Path) -> None:
     """Raise `WeightsError` for a zip archive that is damaged, or would unpack to far more than it is."""
     with _open_archive(path) as archive:
-        check_unpacked(path, sum(entry.file_size for entry in archive.infolist()), path.stat().st_size)
+        _check_unpacked(path, sum(entry.file_size for entry in archive.infolist()), path.stat().st_size)
         damaged = archive.testzip()
     if damaged:
         raise WeightsError(f"{path} is damaged: {damaged} is not what was written. Copy it again.")
@@ -347,7 +347,7 @@ def check_hdf5(path: Path, file: IO[bytes] | None = None) -> None:
         raise WeightsError(f"{path}: {error}. Save the weights again.") from None
     except Exception as error:  # a broken file can raise anything
         raise _broken_file(path, "HDF5 file", error) from None
-    check_unpacked(path, unpacked, packed)
+    _check_unpacked(path, unpacked, packed)
 
 
 def check_chunks(name: str, array: h5py.Dataset) -> None:

@@ -347,7 +347,7 @@ def answers_alike(logits: float, predictions: float) -> bool:
     return logits <= LARGEST_LOGITS and predictions <= LARGEST_PREDICTIONS
 
 
-def control(results: Results) -> dict[str, Any] | None:
+def judge_control(results: Results) -> dict[str, Any] | None:
     """Return how closely frameworks agree on the same weights, None for a run without the control.
 
     ``passed``; ``logits``, the largest difference in standard deviations of the logits, and ``predictions``, the

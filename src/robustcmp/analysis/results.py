@@ -21,7 +21,7 @@ from ..records.attack import NORMS, AttackRecord
 from ..records.manifest import attack_records
 from ..records.store import Run
 from ..sealed import Hdf5
-from .deployments import DEPLOYED_MARGIN, compare_deployments, control, describe_deployments
+from .deployments import DEPLOYED_MARGIN, compare_deployments, describe_deployments, judge_control
 from .figures import Distances, ExactPixel, Trainings, root_mean_std
 from .followups import Conditioning, as_dataset, average_blocks
 from .indicator import IndicatorRange, find_published_rates, indicator_ranges, relative, robustness_indicator, variants
@@ -381,7 +381,7 @@ class Results:
     @cached_property
     def same_weights(self) -> dict[str, Any] | None:
         """How closely frameworks agree on the same weights, None if the models are not from `same_weights`."""
-        return control(self)
+        return judge_control(self)
 
     @cached_property
     def paper(self) -> dict[str, dict[str, float]]:

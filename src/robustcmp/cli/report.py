@@ -35,6 +35,9 @@ def _parser() -> Parser:
     parser.add_argument(
         "--out", metavar="FILE", help="the file to write (default: standard output; of a page RUN/report.html)"
     )
+    parser.add_argument(
+        "--adversarials", metavar="DIR", help="also write the adversarial images as PNG files, DIR/MODEL/ATTACK/CLASS"
+    )
     return parser
 
 
@@ -58,6 +61,8 @@ def _report(given: Sequence[str]) -> None:
         source = open_benchmark(options.run)
     else:
         source = open_run(options.run)
+    if options.adversarials:
+        _write_adversarials(source, options)
     if options.format == "html":
         page = Path(options.out or Path(options.run) / "report.html")
         source.to_html(page)
@@ -65,6 +70,18 @@ def _report(given: Sequence[str]) -> None:
         show(page)
     else:
         _write_text(_format(source, options), options.out)
+
+
+def _write_adversarials(source: Evaluation | Benchmark, options: Namespace) -> None:
+    from ..evaluation import Evaluation
+    from ..report.exports import write_adversarials
+
+    written = 0
+    if isinstance(source, Evaluation):
+        written = write_adversarials(source.results, Path(options.adversarials))
+    if not written:
+        raise UsageError(f"{options.run} was stored without adversarial images: compare again without --no-images")
+    say(f"{written:,} adversarial images: {options.adversarials}")
 
 
 def _format(source: Evaluation | Benchmark, options: Namespace) -> str:

@@ -54,8 +54,8 @@ def check_images(
             parameters=["data_format"],
         )
     if array.dtype.kind != "f":
-        remedy = " For 8-bit images: images / 255." if bounds == UNIT_BOUNDS else ""
-        raise UsageError(f"images should be float32 in {bounds}, received dtype {array.dtype}.{remedy}")
+        remedy = ". For 8-bit images: images / 255" if bounds == UNIT_BOUNDS else ""
+        raise UsageError(f"images should be float32 in {bounds}, received dtype {array.dtype}{remedy}")
     array = np.ascontiguousarray(array, np.float32)
     if not all(bounds[0] <= block.min() <= block.max() <= bounds[1] for _, block in in_blocks(array)):  # nor is it NaN
         raise _outside(array, bounds, remedy)

@@ -102,7 +102,7 @@ def deploy(
     if files.main.parent.parent.name.startswith(TEMPORARY):  # of a network whose weights are not known
         weakref.finalize(network, shutil.rmtree, files.main.parent.parent, ignore_errors=True)
     wrapped = channels_last(model)
-    vjp = _make_differences(network, **wrapped) if gradient == FINITE_DIFFERENCES else None
+    vjp = FiniteDifferences(network, *_preprocess_bounds(**wrapped)) if gradient == FINITE_DIFFERENCES else None
     info = {name: value for name, value in model.info.items() if name not in ("differences", "source", "sha256")}
     info["deployment"] = _describe(network) | {
         "source": _describe_source(model),
@@ -261,7 +261,7 @@ def open_deployed(
     if source is not None or gradient == FINITE_DIFFERENCES:
         description["gradient"] = gradient
     info = {"source": main.name, "sha256": files.sha256, "deployment": description}
-    vjp = _make_differences(network, **wrapped) if gradient == FINITE_DIFFERENCES else None
+    vjp = FiniteDifferences(network, *_preprocess_bounds(**wrapped)) if gradient == FINITE_DIFFERENCES else None
     return DeployedModel(network, **wrapped, vjp=vjp, source=source if gradient == "source" else None, info=info)
 
 
@@ -350,13 +350,6 @@ def _prepare_images(name: str, model: Model, calibration: NDArray[np.float32] | 
     lower, upper = (np.float32(bound) for bound in model.bounds)
     inner: NDArray[np.float32] = _preprocess(channels_last(model)["preprocessing"], lower + (upper - lower) * images)
     return inner
-
-
-def _make_differences(
-    network: DeployedNetwork, bounds: tuple[float, float], preprocessing: dict[str, Any] | None
-) -> FiniteDifferences:
-    """Return the gradient by finite differences, within what the bounds of images become by the preprocessing."""
-    return FiniteDifferences(network, *_preprocess_bounds(bounds, preprocessing))
 
 
 def _preprocess_bounds(bounds: tuple[float, float], preprocessing: dict[str, Any] | None) -> list[NDArray[np.float32]]:

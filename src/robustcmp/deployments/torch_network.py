@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ..errors import DeploymentError, RobustcmpError
 from ..frameworks import get_framework
 from ..models.model import Model
-from .base import first_line
+from .base import first_line, image_shape
 from .silence import silence
 
 # torch.export and the quantisers that build on it trace with state of the whole process.
@@ -80,13 +80,9 @@ def build_torch_network(model: Model, runtime: str, calibration: NDArray[np.floa
             f"{runtime} converts models of the zoo, of any framework, and torch modules of one's own: {error} "
             "Describe the network as an architecture, or convert it yourself and open the file."
         ) from None
-    if calibration is None:
-        raise DeploymentError(
-            f"{runtime} cannot tell how large the images of this network are: pass a few as calibration="
-        )
     if model.data_format == "channels_last":
         raise DeploymentError(f"{runtime} converts torch modules of images (N, C, H, W), received one of (N, H, W, C)")
-    height, width, channels = calibration.shape[1:]
+    height, width, channels = image_shape(model, calibration)
     return TorchNetwork(copy.deepcopy(model.native).cpu().eval(), (height, width, channels))
 
 

@@ -29,7 +29,7 @@ class _Momentum(keras.optimizers.Optimizer):  # type: ignore[misc]
     """v = momentum·v + g + decay·w, w = w − rate·v: Keras' own has the rate in v, and its decay beside it."""
 
     def __init__(self, momentum: float, decay: float) -> None:
-        super().__init__(learning_rate=0.1)
+        super().__init__(learning_rate=0.1, name="momentum")
         self._momentum, self._decay = momentum, decay
 
     def build(self, variables: Any) -> None:

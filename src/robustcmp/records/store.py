@@ -30,7 +30,7 @@ from ..errors import SealError, StoreError, UsageError
 from ..files import LOCK, as_path, is_temporary, make_directory, remove_left_over, sole_writer, write_bytes_atomically
 from ..limits import LAYER_VALUES
 from . import logs, results_file
-from .attack import OWN_NAMES, OWN_TYPES, AttackResult, Cell, Extras
+from .attack import OWN_NAMES, OWN_TYPES, AttackResult, Cell
 from .logs import Cost
 from .manifest import FORMAT, attack_records, check
 
@@ -277,17 +277,6 @@ class Run:
         """
         with self.cell(key) as file:
             return self._read_cell(file, key)
-
-    def extras(self, key: str) -> Extras:
-        """Return what only a cell's attack has.
-
-        Raises
-        ------
-        StoreError
-            The cell's file is missing or broken.
-        """
-        arrays = self.load(key).items()
-        return {name.removeprefix("extras/"): values for name, values in arrays if name.startswith("extras/")}
 
     def has_images(self, key: str) -> bool:
         """Whether a cell was stored with its adversarial images."""

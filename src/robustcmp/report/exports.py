@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterator
 from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +20,32 @@ from .words import latex_caption
 
 if TYPE_CHECKING:
     import pandas
+
+# images ----------------------------------------------------------------------------------------------------------
+
+
+def write_adversarials(results: Results, directory: Path) -> int:
+    """Write the adversarial images of every model and attack as PNG files of 8 bits, and return how many there are.
+
+    ``DIR/MODEL/ATTACK/CLASS/IMAGE.png``, with a folder for each class, so that a model and an attack are a data set.
+    """
+    from PIL import Image
+
+    written = 0
+    labels = results.dataset.label.values
+    places = results.dataset.image.values
+    for model in results.models:
+        for attack in (attack for attack in results.attacks if results.has_adversarials(model, attack)):
+            images = np.rint(results.adversarials(model, attack) * 255).astype(np.uint8)
+            fooled = results.values(model, attack, "success")[0, 0]
+            for row in np.flatnonzero(fooled):
+                path = directory / model / attack / str(labels[row]) / f"{places[row]}.png"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                pixels = images[row, ..., 0] if images.shape[-1] == 1 else images[row]
+                Image.fromarray(pixels).save(path)
+                written += 1
+    return written
+
 
 # data frames -----------------------------------------------------------------------------------------------------
 

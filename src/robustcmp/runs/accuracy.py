@@ -64,7 +64,7 @@ def read_expected(expected: float | Mapping[str, float] | None, models: Iterable
     return {name: float(accuracy) for name, accuracy in by_name.items()}
 
 
-def explain_accuracies(
+def _explain_accuracies(
     models: Sequence[TrainedModel], question: Question, correct: NDArray[np.bool_]
 ) -> list[TrainedModel]:
     """Return the models, the least accurate training of each name with the cause that explains it, if one does."""
@@ -96,7 +96,7 @@ def check_accuracies(
     ModelError
         One is less accurate than was expected, by more than the images' sampling error; more accurate it may be.
     """
-    models, expected = explain_accuracies(models, question, correct), question.expected
+    models, expected = _explain_accuracies(models, question, correct), question.expected
     count = correct.shape[1]
     for model, right in zip(models, correct, strict=True):
         if model.name not in expected:
@@ -118,7 +118,7 @@ def check_accuracies(
     return models
 
 
-class Range(NamedTuple):
+class _Range(NamedTuple):
     """The values that a network may expect: (images - mean) / std, for images in [0, 1], and how `wrap` is told."""
 
     name: str
@@ -128,16 +128,16 @@ class Range(NamedTuple):
 
 
 RANGES = (
-    Range("images in [0, 1]", (0,), (1,), "bounds=(0, 1) without mean and std"),
-    Range("images in [0, 255]", (0,), (1 / 255,), "bounds=(0, 255) without mean and std"),
-    Range("images in [-1, 1]", (0.5,), (0.5,), "bounds=(-1, 1) without mean and std"),
-    Range("images normalised as MNIST's", (0.1307,), (0.3081,)),
-    Range("images normalised as CIFAR-10's", (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
-    Range("images normalised as ImageNet's", (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    _Range("images in [0, 1]", (0,), (1,), "bounds=(0, 1) without mean and std"),
+    _Range("images in [0, 255]", (0,), (1 / 255,), "bounds=(0, 255) without mean and std"),
+    _Range("images in [-1, 1]", (0.5,), (0.5,), "bounds=(-1, 1) without mean and std"),
+    _Range("images normalised as MNIST's", (0.1307,), (0.3081,)),
+    _Range("images normalised as CIFAR-10's", (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+    _Range("images normalised as ImageNet's", (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
 )
 
 
-class Cause(NamedTuple):
+class _Cause(NamedTuple):
     """What may be wrong, what to do about it, and the logits (N, K) of images (N, H, W, C) if it is.
 
     The function also gets the logits as they are, which other labels only rearrange.
@@ -148,7 +148,7 @@ class Cause(NamedTuple):
     logits: Callable[[NDArray[np.float32], NDArray[np.float32]], NDArray[np.float32]]
 
 
-class Score(NamedTuple):
+class _Score(NamedTuple):
     """Which images (N,) are classified correctly, and the mean cross-entropy with smoothed labels."""
 
     right: NDArray[np.bool_]
@@ -223,10 +223,10 @@ def _wrapping(model: Any) -> str:
 
 
 def _likely(
-    causes: Iterator[Cause], images: NDArray[np.float32], labels: NDArray[np.int64], given: NDArray[np.float32]
-) -> list[Cause]:
+    causes: Iterator[_Cause], images: NDArray[np.float32], labels: NDArray[np.int64], given: NDArray[np.float32]
+) -> list[_Cause]:
     """Return the causes with the smallest cross-entropies."""
-    losses: list[tuple[float, Cause]] = []
+    losses: list[tuple[float, _Cause]] = []
     for cause in causes:
         try:
             losses.append((_score(cause.logits(images, given), labels).loss, cause))
@@ -235,7 +235,7 @@ def _likely(
     return [cause for _, cause in sorted(losses, key=operator.itemgetter(0))[:LIKELY]]
 
 
-def _explains(before: Score, after: Score, guessed: float) -> bool:
+def _explains(before: _Score, after: _Score, guessed: float) -> bool:
     """Say whether half of the mistakes are gone, or accuracy is the same at the cross-entropy of a trained network.
 
     `guessed` is the cross-entropy of equal logits.
@@ -247,16 +247,16 @@ def _explains(before: Score, after: Score, guessed: float) -> bool:
     return gain >= -noise and after.loss < min(before.loss / MUCH, guessed / 2)
 
 
-def _score(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> Score:
+def _score(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> _Score:
     z = logits.astype(np.float64)
     z -= z.max(axis=1, keepdims=True)
     true = z[np.arange(len(z)), labels]
     others = (z.sum(axis=1) - true) / (z.shape[1] - 1)
     losses = np.log(np.exp(z).sum(axis=1)) - (1 - SMOOTHED) * true - SMOOTHED * others
-    return Score(logits.argmax(axis=1) == labels, float(losses.mean()))
+    return _Score(logits.argmax(axis=1) == labels, float(losses.mean()))
 
 
-def _causes(classifier: Classifier, shape: tuple[int, ...], classes: int, is_poor: bool) -> Iterator[Cause]:
+def _causes(classifier: Classifier, shape: tuple[int, ...], classes: int, is_poor: bool) -> Iterator[_Cause]:
     """Yield what may be wrong with a model for images of a shape (H, W, C): the range alone unless it is poor."""
     height, width, channels = shape
     model = unwrap(classifier.model)
@@ -267,13 +267,13 @@ def _causes(classifier: Classifier, shape: tuple[int, ...], classes: int, is_poo
     if not is_poor:
         return
     if channels == 3:
-        yield Cause(
+        yield _Cause(
             "the order of channels is reversed (RGB, BGR)",
             f'pass preprocessing={{"flip_axis": {axis}}} to robustcmp.wrap, or images[..., ::-1] to robustcmp.evaluate',
             lambda images, _: classifier.logits(np.ascontiguousarray(images[..., ::-1])),
         )
     if height == width:
-        yield Cause(
+        yield _Cause(
             "rows and columns are swapped",
             "pass images.transpose(0, 2, 1, 3) to robustcmp.evaluate",
             lambda images, _: classifier.logits(np.ascontiguousarray(images.transpose(0, 2, 1, 3))),
@@ -283,13 +283,13 @@ def _causes(classifier: Classifier, shape: tuple[int, ...], classes: int, is_poo
     yield from _of_classes(classes)
 
 
-def _of_range(classifier: Classifier, model: Model, values: Range, axis: int) -> Cause:
+def _of_range(classifier: Classifier, model: Model, values: _Range, axis: int) -> _Cause:
     preprocessing = {"mean": list(values.mean), "std": list(values.std), "axis": axis}
     wrapping = values.bounds or f"bounds=(0, 1), preprocessing={preprocessing}".replace("'", '"')
     mean, std = (":".join(map(_number, numbers)) for numbers in (values.mean, values.std))
     _, stated = model.wrapped_as
     flip_axis = {"flip_axis": stated.get("flip_axis")}
-    return Cause(
+    return _Cause(
         f"it is given {values.name}",
         f"pass {wrapping} to robustcmp.wrap, or in the command write FILE,mean={mean},std={std}",
         lambda images, _: logits_outside(
@@ -307,10 +307,10 @@ def _number(number: float) -> str:
     return f"1/{1 / number:g}" if 0 < number < 0.01 else f"{number:g}"
 
 
-def _of_layout(classifier: Classifier, model: Model) -> Cause:
+def _of_layout(classifier: Classifier, model: Model) -> _Cause:
     is_first = classifier.data_format == "channels_first"
     other, axes = ("channels_last", (0, 2, 3, 1)) if is_first else ("channels_first", (0, 3, 1, 2))
-    return Cause(
+    return _Cause(
         f"it is given {other.replace('_', ' ')}",
         f'pass data_format="{other}" to robustcmp.wrap',
         lambda images, _: logits_outside(
@@ -319,7 +319,7 @@ def _of_layout(classifier: Classifier, model: Model) -> Cause:
     )
 
 
-def _of_classes(classes: int) -> Iterator[Cause]:
+def _of_classes(classes: int) -> Iterator[_Cause]:
     """Yield the two orders of classes that are called 0, 1, 2, … or 1, 2, 3, …, where they differ."""
     for first, key in ((0, "str"), (1, "lambda number: str(number + 1)")):
         names = [str(number + first) for number in range(classes)]
@@ -342,6 +342,6 @@ def _of_classes(classes: int) -> Iterator[Cause]:
         )
 
 
-def _of_order(order: NDArray[np.int64], name: str, remedy: str) -> Cause:
+def _of_order(order: NDArray[np.int64], name: str, remedy: str) -> _Cause:
     """Return the cause that a network's class `order[k]` is k among the labels."""
-    return Cause(name, remedy, lambda images, logits: logits[:, order])
+    return _Cause(name, remedy, lambda images, logits: logits[:, order])

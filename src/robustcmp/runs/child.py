@@ -69,7 +69,7 @@ def serve(connection: Connection[Any, Any]) -> None:
         teller.send(Wanted(sha))
         return inbox.get()
 
-    bench = Bench(fetch)
+    bench = _Bench(fetch)
     while True:
         try:
             task, at_once = inbox.get(timeout=IDLE_SECONDS)
@@ -89,19 +89,19 @@ def _receive(connection: Connection[Any, Any], inbox: queue.SimpleQueue[Any]) ->
         os._exit(1)
 
 
-def _do(bench: Bench, task: RemoteTask, at_once: int | None, teller: _Teller) -> Ended:
+def _do(bench: _Bench, task: RemoteTask, at_once: int | None, teller: _Teller) -> Ended:
     """Do a task and return how it ended."""
     try:
         for finished in bench.attack(task, at_once, teller.count):
             teller.send(finished)
-    except DifferentModel as error:
+    except _DifferentModel as error:
         return Ended(str(error), is_refused=True)
     except Exception as error:  # whatever a model raises is about this task alone
         return Ended(str(error) if isinstance(error, RobustcmpError) else f"{type(error).__name__}: {error}")
     return Ended()
 
 
-class DifferentModel(Exception):
+class _DifferentModel(Exception):
     """A model is not the same here as in the process that compares, so its results would not be either."""
 
 
@@ -113,7 +113,7 @@ class _Ready(NamedTuple):
     bytes: int
 
 
-class Bench:
+class _Bench:
     """Where tasks are done: models stay ready from one to the next.
 
     Parameters
@@ -141,7 +141,7 @@ class Bench:
 
         Raises
         ------
-        DifferentModel
+        _DifferentModel
             The model is not the same here.
         """
         if task.data not in self._data:
@@ -166,7 +166,7 @@ class Bench:
         if len(data["traced"]):
             classifier = classifier.compile(data["traced"])
             if classifier.traced is None:
-                raise DifferentModel("it cannot be compiled, as it was in the process that compares")
+                raise _DifferentModel("it cannot be compiled, as it was in the process that compares")
         classifier = classifier.with_batch_size(task.batch_size)
         classifier.workers = task.parts
         return classifier
@@ -187,14 +187,14 @@ class Bench:
 
 
 def _compare(ready: _Ready, task: RemoteTask, data: Arrays) -> None:
-    """Raise `DifferentModel` if what cells depend on is not as in the process that compares; asked once a model."""
+    """Raise `_DifferentModel` if what cells depend on is not as in the process that compares; asked once a model."""
     needs_gradient = task.attack.needs_gradient
     names = task.identity.in_key(needs_gradient).keys()
     if names <= ready.compared:
         return
     here = identify_once(ready.classifier, data["images"], data["labels"], needs_gradient)
     if difference := task.identity.difference(here, needs_gradient):
-        raise DifferentModel(
+        raise _DifferentModel(
             f"{difference} differ, if only in their last bits, from those in the process that compares"
         )
     ready.compared.update(names)

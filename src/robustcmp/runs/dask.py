@@ -148,7 +148,7 @@ class Dask:
         from distributed import wait
 
         variables = {name: os.environ[name] for name in THREADS if name in os.environ}
-        terms = Terms(self._limits, variables, cores(), f"robustcmp-{uuid4().hex}")
+        terms = _Terms(self._limits, variables, cores(), f"robustcmp-{uuid4().hex}")
         client.subscribe_topic(terms.topic, lambda event: asked(*event[1]))
         doing: dict[Any, tuple[Task, RemoteTask, list[str]]] = {}
         lost: set[TaskKey] = set()
@@ -161,7 +161,7 @@ class Dask:
                     if not able:
                         yield Failed(task, f"no worker is left that has {', '.join(remote.frameworks)}.")
                     elif sum(where == able for *_, where in doing.values()) < len(able):
-                        future = _submit(client, able, do_task, task.attack, remote, packer.contents(remote), terms)
+                        future = _submit(client, able, _do_task, task.attack, remote, packer.contents(remote), terms)
                         doing[future] = task, remote, able
                     else:
                         continue
@@ -184,13 +184,13 @@ class Dask:
         finally:
             with suppress(Exception):  # of a connection that broke; its workers' processes then end by themselves
                 client.cancel(list(doing))
-                client.run(dismiss, terms.topic, on_error="ignore")
+                client.run(_dismiss, terms.topic, on_error="ignore")
 
-    def _describe_workers(self, client: Any) -> dict[str, About]:
+    def _describe_workers(self, client: Any) -> dict[str, _About]:
         """Return what each worker can do, by address, once there is one."""
         try:
             while True:
-                workers: dict[str, About] = client.run(describe_worker, on_error="ignore")
+                workers: dict[str, _About] = client.run(describe_worker, on_error="ignore")
                 if workers:
                     return workers
                 _log.warning("waiting for workers of %s", self._name)
@@ -231,7 +231,7 @@ def _close(client: Any) -> None:
     client.status = "closed"  # else it tries once more, for a minute, when it is collected
 
 
-def _refuse_what_nobody_can_do(tasks: Iterable[tuple[Task, RemoteTask]], workers: Mapping[str, About]) -> None:
+def _refuse_what_nobody_can_do(tasks: Iterable[tuple[Task, RemoteTask]], workers: Mapping[str, _About]) -> None:
     for task, remote in tasks:
         reasons = {about.name: about.find_lack(remote) for about in workers.values()}
         if all(reasons.values()):
@@ -248,7 +248,7 @@ def _submit(client: Any, able: list[str], function: Callable[..., object], *argu
 # on a worker ---------------------------------------------------------------------------------------------------------
 
 
-class About(NamedTuple):
+class _About(NamedTuple):
     """What a worker can do.
 
     Attributes
@@ -283,10 +283,10 @@ class About(NamedTuple):
 _versions, _own_version = cache(frameworks.versions), cache(own_version)  # looking them up takes milliseconds
 
 
-def describe_worker(dask_worker: Any) -> About:
+def describe_worker(dask_worker: Any) -> _About:
     """Return what a worker can do, without importing a framework; Dask passes it by this name."""
     versions = {name: _versions(name) for name in frameworks.available()}
-    return About(str(dask_worker.name), own_version(), versions, _count_gpus())
+    return _About(str(dask_worker.name), own_version(), versions, _count_gpus())
 
 
 def _count_gpus() -> int:
@@ -297,7 +297,7 @@ def _count_gpus() -> int:
     return 0
 
 
-class Terms(NamedTuple):
+class _Terms(NamedTuple):
     """What holds for all tasks of a session.
 
     Attributes
@@ -331,8 +331,8 @@ _children: dict[tuple[str, str], Child] = {}  # by framework and topic, which is
 _turn = threading.Lock()  # a worker with several threads may serve several heads
 
 
-def do_task(
-    attack: str, task: RemoteTask, contents: Mapping[str, Any], terms: Terms
+def _do_task(
+    attack: str, task: RemoteTask, contents: Mapping[str, Any], terms: _Terms
 ) -> tuple[str, list[Finished], Ended]:
     """Do a task on a worker, in a process of its own, and tell of its queries; one task at a time.
 
@@ -358,7 +358,7 @@ def do_task(
     return str(worker.name), finished, end
 
 
-def dismiss(topic: str) -> None:
+def _dismiss(topic: str) -> None:
     """End the processes that a worker has for one head."""
     for key in list(_children):
         if key[1] == topic:

@@ -6,7 +6,7 @@ import statistics
 import time
 from collections.abc import Mapping, Sequence
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +19,7 @@ from .blame import blame
 from .identity import Identity
 from .loading import Models, TrainedModel
 
-TIMED = (1_000, 10_000)  # images
-PASSES = 3  # of the fewer images, of which the median counts
+TIMED = {1_000: 3, 10_000: 1}  # images, and how often they are asked; the median counts
 
 Key = tuple[str, int]
 
@@ -47,13 +46,16 @@ def compare_with_sources(
     for model, source in pairs:
         if source is not None:
             families.setdefault(source.key, [source]).append(model)
-    asked = {key: answers for family in families.values() for key, answers in _ask(family, images).items()}
+    asked = {model.key: model.classifier.logits(images) for family in families.values() for model in family}
+    seconds: dict[Key, list[float | None]] = {}
+    for family in families.values():
+        seconds |= _measure_seconds(family, images)
     entries: list[dict[str, Any]] = []
     for model, source in pairs:
         if source is None:
             continue
-        said = model.info["deployment"]
-        ours, theirs = asked[model.key].logits, asked[source.key].logits
+        ours = asked[model.key]
+        theirs = asked[source.key]
         difference = (ours.astype(np.float64) - theirs) / max(float(theirs.std()), 1e-30)
         entries.append(
             {
@@ -64,10 +66,10 @@ def compare_with_sources(
                 "distance": float(np.sqrt((difference**2).mean())),
                 "changed": float((ours.argmax(axis=1) != theirs.argmax(axis=1)).mean()),
                 "ties": _ties(ours),
-                "bytes": said["bytes"],
+                "bytes": model.info["deployment"]["bytes"],
                 "source_bytes": _bytes(source.classifier),
-                "seconds": asked[model.key].seconds,
-                "source_seconds": asked[source.key].seconds,
+                "seconds": seconds[model.key],
+                "source_seconds": seconds[source.key],
             }
         )
     return entries
@@ -114,8 +116,8 @@ def describe_unasked(
     entries = []
     for name, each in networks.items():
         for network in each:
-            said = {"source": {"framework": network.framework, "weights": network.weights}}
-            if (source := _source(said, models, identities)) is not None:
+            described = {"source": {"framework": network.framework, "weights": network.weights}}
+            if (source := _source(described, models, identities)) is not None:
                 entries.append(
                     {
                         "model": [name, source.training_seed],
@@ -144,10 +146,10 @@ def find_deployed_twins(deployments: Sequence[Mapping[str, Any]]) -> list[dict[s
 
 
 def _source(
-    said: Mapping[str, Any], models: Sequence[TrainedModel], identities: Mapping[Key, Identity]
+    described: Mapping[str, Any], models: Sequence[TrainedModel], identities: Mapping[Key, Identity]
 ) -> TrainedModel | None:
     """Return the model that a deployed network was converted from, where it is compared, too."""
-    source = said.get("source", {})
+    source = described.get("source", {})
     alike = (
         model
         for model in models
@@ -175,47 +177,16 @@ def _bytes(classifier: Classifier) -> int:
     return sum(array.nbytes for array in classifier.parameters() or ())
 
 
-class _Asked(NamedTuple):
-    """What a model answers to all images, and how long that takes.
-
-    Attributes
-    ----------
-    logits : ndarray of float32, shape (N, K)
-        Its answers.
-    seconds : list of float or None
-        For as many images as `TIMED` says, None where there are fewer: a median of a few passes for fewer, which begin
-        after one to warm up, as some compile for each size of a batch; the pass that has the answers for more.
-    """
-
-    logits: NDArray[np.float32]
-    seconds: list[float | None]
-
-
-def _ask(models: Sequence[TrainedModel], images: NDArray[np.float32]) -> dict[Key, _Asked]:
+def _measure_seconds(models: Sequence[TrainedModel], images: NDArray[np.float32]) -> dict[Key, list[float | None]]:
     """Ask a source and what was converted from it in turns, so that a busy moment of the machine falls on all alike."""
-    few, many = TIMED
-    some, rest = images[:few], images[many:]
-    if len(images) >= few:
+    seconds: dict[Key, list[float | None]] = {model.key: [] for model in models}
+    for size, passes in TIMED.items():
+        times: dict[Key, list[float]] = {model.key: [] for model in models}
+        for _ in range(passes if len(images) >= size else 0):
+            for model in models:
+                began = time.perf_counter()
+                model.classifier.logits(images[:size])
+                times[model.key].append(time.perf_counter() - began)
         for model in models:
-            model.classifier.logits(some)
-    passes: dict[Key, list[float]] = {model.key: [] for model in models}
-    for _ in range(PASSES if len(images) >= few else 0):
-        for model in models:
-            passes[model.key].append(_time(model.classifier, some)[0])
-    asked = {}
-    for model in models:
-        seconds, first = _time(model.classifier, images[:many])
-        asked[model.key] = _Asked(
-            np.concatenate([first, model.classifier.logits(rest)]) if len(rest) else first,
-            [
-                statistics.median(passes[model.key]) if len(images) >= few else None,
-                seconds if len(images) >= many else None,
-            ],
-        )
-    return asked
-
-
-def _time(classifier: Classifier, images: NDArray[np.float32]) -> tuple[float, NDArray[np.float32]]:
-    began = time.perf_counter()
-    logits = classifier.logits(images)
-    return time.perf_counter() - began, logits
+            seconds[model.key].append(statistics.median(times[model.key]) if times[model.key] else None)
+    return seconds

@@ -157,7 +157,7 @@ class _Look(NamedTuple):
         cls, classifier: Classifier, images: NDArray[np.float32], labels: NDArray[np.int64], needs_gradient: bool
     ) -> _Look:
         few = min(FEW, max(FEWEST, len(images) // 8, classifier.batch_size // 8))  # what determines a cell's key, too
-        some = probes(images[:few])
+        some = _make_probes(images[:few])
         logits, answers = classifier.logits(images), classifier.logits(some)
         if not needs_gradient:
             return cls(logits, answers, None)
@@ -178,7 +178,7 @@ class _Look(NamedTuple):
         )
 
 
-def probes(images: NDArray[np.float32]) -> NDArray[np.float32]:
+def _make_probes(images: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return a few images and perturbed copies of them, four times as many.
 
     The perturbations are ±0.1 in each value, uniform noise of ±0.5, and uniform noise instead of the image. Each is a

@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import foolbox as fb
-import numpy as np
-from numpy.typing import NDArray
 
 from ..attacks.suite import Suite
 from ..errors import ModelError, NoGradientError, UsageError, is_name
@@ -139,9 +137,10 @@ def check_models(
 
 
 def _check(model: TrainedModel, question: Question) -> TrainedModel:
-    classifier, depends_on_batch = compile_and_check(
-        model.name, model.classifier, question.images, question.labels, question.batch_size
-    )
+    classifier = model.classifier.compile(question.images)
+    if question.batch_size == 1:
+        classifier = classifier.with_batch_size(1)
+    depends_on_batch = check_model(model.name, classifier, question.images, question.labels)
     attacks = question.suite.attacks.values()
     if any(attack.needs_gradient and not attack.not_applicable(classifier) for attack in attacks):
         try:
@@ -149,20 +148,6 @@ def _check(model: TrainedModel, question: Question) -> TrainedModel:
         except NoGradientError as error:
             classifier.no_gradient = str(error)
     return replace(model, classifier=classifier, depends_on_batch=depends_on_batch)
-
-
-def compile_and_check(
-    name: str,
-    classifier: Classifier,
-    images: NDArray[np.float32],
-    labels: NDArray[np.int64],
-    batch_size: int | None,
-) -> tuple[Classifier, bool]:
-    """Return a classifier compiled, and whether its answers depend on the batch, as `check_model` says."""
-    classifier = classifier.compile(images)
-    if batch_size == 1:
-        classifier = classifier.with_batch_size(1)
-    return classifier, check_model(name, classifier, images, labels)
 
 
 def set_batch_sizes(
@@ -177,7 +162,7 @@ def set_batch_sizes(
     measured: dict[str, int] = dict(stored.get("batch_sizes", {}))
     sized = []
     for model in models:
-        classifier, label = model.classifier, batch_size_label(model.name, model.classifier)
+        classifier, label = model.classifier, _batch_size_label(model.name, model.classifier)
         if batch_size is None and label not in measured:
             what = f"measuring the batch size of {model.label}"
             measured[label] = blame(what, measure_batch_size, classifier, images, question.queries)
@@ -187,7 +172,7 @@ def set_batch_sizes(
     return sized, measured
 
 
-def batch_size_label(name: str, classifier: Classifier) -> str:
+def _batch_size_label(name: str, classifier: Classifier) -> str:
     """Return what the batch size of a model's trainings is kept under in a run."""
     return f"{name} on a GPU" if classifier.on_gpu else name
 

@@ -99,7 +99,7 @@ def _describe_model(plan: Plan, model: TrainedModel, correct: NDArray[np.bool_])
     }
     if model.cause:
         entry["cause"] = model.cause
-    return entry | find_gradients(model, plan.suite)
+    return entry | _find_gradients(model, plan.suite)
 
 
 def add_failures(manifest: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def add_failures(manifest: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
     return {**manifest, "models": models, "cells": [asdict(cell) for cell in plan.cells]}
 
 
-def find_gradients(model: TrainedModel, suite: Suite) -> dict[str, list[str]]:
+def _find_gradients(model: TrainedModel, suite: Suite) -> dict[str, list[str]]:
     """Return the attacks that follow the gradient of the model that a deployed network was converted from, or its own.
 
     Its own is one by finite differences.

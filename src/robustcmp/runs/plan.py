@@ -200,7 +200,7 @@ def make_plan(
         what = f"asking {model.label} about the subset"
         identity, logits = blame(what, identify, model.classifier, images, labels, needs_gradient)
         identity = identities[model.key] = identity.steady(_stored_identities(model, stored or {}))
-        margins[model.key] = measure_margins(logits, labels)
+        margins[model.key] = _measure_margins(logits, labels)
         share = trainings[model.name] if question.spread else 0
         trainings[model.name] += 1
         content = {
@@ -214,12 +214,12 @@ def make_plan(
             first = share * question.repeats[name]
             for repeat in range(1) if attack.deterministic else range(first, first + question.repeats[name]):
                 cell = described | {"repeat": repeat}
-                key = cell_key(cell, identity.in_key(attack.needs_gradient))
+                key = _cell_key(cell, identity.in_key(attack.needs_gradient))
                 cells.append(Cell(model.name, model.training_seed, name, repeat, key))
     return Plan(question, subset, [*models], identities, margins, not_applicable, cells, keep_images)
 
 
-def cell_key(cell: Mapping[str, Any], model: Mapping[str, Any]) -> str:
+def _cell_key(cell: Mapping[str, Any], model: Mapping[str, Any]) -> str:
     """Return the key of a cell: a digest of all that determines its content.
 
     Parameters
@@ -243,10 +243,10 @@ def _stored_identities(model: TrainedModel, manifest: Mapping[str, Any]) -> list
     return [identity for entry in entries if (identity := stored_identity(entry))]
 
 
-def measure_margins(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> NDArray[np.float64]:
+def _measure_margins(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return the true class's logit minus the largest other one, (N,), of logits (N, K).
 
-    >>> measure_margins(np.float32([[3, 1, 2], [0, 5, 4]]), np.array([0, 2]))
+    >>> _measure_margins(np.float32([[3, 1, 2], [0, 5, 4]]), np.array([0, 2]))
     array([ 1., -1.])
     """
     rows, others = np.arange(len(labels)), logits.astype(np.float64)

@@ -75,7 +75,7 @@ def measure_agreement(logits: Mapping[str, Sequence[NDArray[np.float32]]]) -> di
     return {"logits": float(np.max(differences)), "predictions": max(predictions)}  # NaN passes nothing
 
 
-def is_control(models: Sequence[TrainedModel]) -> bool:
+def _is_control(models: Sequence[TrainedModel]) -> bool:
     """Say whether several models are the same trainings, carried over, by what is known of each training."""
     trainings: dict[str, list[str | None]] = {}
     for model in models:
@@ -88,13 +88,13 @@ def is_control(models: Sequence[TrainedModel]) -> bool:
 def check_control(models: Sequence[TrainedModel], suite: Suite) -> None:
     """Raise `UsageError` where the same weights are compared by a suite that lacks an attack which has to agree."""
     needed = [name for name, cls in OURS.items() if cls.in_control]
-    if is_control(models) and not set(needed) <= {type(attack).__name__ for attack in suite.attacks.values()}:
+    if _is_control(models) and not set(needed) <= {type(attack).__name__ for attack in suite.attacks.values()}:
         raise UsageError(f"the same-weights control needs {' and '.join(needed)}, and the suite lacks one of them")
 
 
 def run_control(models: Sequence[TrainedModel], images: NDArray[np.float32]) -> dict[str, float] | None:
     """Return how far one training agrees in several frameworks, None where the models are no such control."""
-    if not is_control(models):
+    if not _is_control(models):
         return None
     logits: dict[str, list[NDArray[np.float32]]] = {}
     for model in models:
@@ -107,7 +107,7 @@ def find_twins(models: Sequence[TrainedModel]) -> list[dict[str, Any]]:
 
     There are none in the same-weights control, which compares one training with itself.
     """
-    return [] if is_control(models) else correlate(_find_weights(models))
+    return [] if _is_control(models) else correlate(_find_weights(models))
 
 
 def _find_weights(models: Iterable[TrainedModel]) -> Iterator[tuple[ModelKey, Weights]]:

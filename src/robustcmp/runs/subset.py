@@ -70,7 +70,7 @@ def common_subset(
     >>> common_subset(models, data.images, data.labels, n=3).shape
     (3,)
     """
-    classifiers = [(name, Classifier(in_unit_bounds(model))) for name, model in each_of(models)]
+    classifiers = [(name, Classifier(in_unit_bounds(model))) for name, model in _each_of(models)]
     if not classifiers:
         raise UsageError("expected at least one model, received none")
     check_seed(seed)
@@ -139,7 +139,7 @@ def choose_subset(
     return Subset(indices, correct)
 
 
-def each_of(models: Models) -> list[tuple[str, fb.models.base.Model]]:
+def _each_of(models: Models) -> list[tuple[str, fb.models.base.Model]]:
     """Return all models of all lists with their names, or raise `UsageError` for what is no dict."""
     if not isinstance(models, Mapping):
         raise UsageError(f"expected a dict of models by name, received {type(models).__name__}")

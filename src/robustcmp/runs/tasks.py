@@ -87,9 +87,9 @@ def forget_peak_memory() -> bool:
 def peak_memory() -> int | None:
     """Return the largest resident memory of this process, in bytes: since it was forgotten, or ever."""
     try:
-        held = re.search(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text())
-        if held:
-            return 1024 * int(held[1])
+        match = re.search(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text())
+        if match:
+            return 1024 * int(match[1])
     except OSError:
         pass
     try:
