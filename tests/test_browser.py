@@ -99,18 +99,14 @@ def shown(page: Any) -> list[dict[str, str]]:
     return tiles
 
 
-def place_of(choice: str) -> Callable[[dict[str, str]], str]:
-    """Return what pictures are sorted by so that the values of a choice come in its order."""
-    return lambda tile: tile[choice] if choice in ("class", "outcome") else ""
-
-
 @pytest.mark.parametrize("choice", ["attack", "model", "class", "outcome"])
 def test_a_filter_shows_what_fits_and_nothing_else(show: Open, choice: str) -> None:
     page = show("small")
     everything = shown(page)
     select = page.get_by_role("combobox", name=choice, exact=True)
     values = select.locator("option").all_text_contents()
-    assert values == ["all", *dict.fromkeys(tile[choice] for tile in sorted(everything, key=place_of(choice)))]
+    assert values[0] == "all"
+    assert {*values[1:]} == {tile[choice] for tile in everything}
     for value in values[1:]:
         select.select_option(value)
         fits = [tile for tile in everything if tile[choice] == value]
@@ -127,7 +123,7 @@ def test_without_scripts_every_image_is_shown_and_there_are_no_filters(show: Ope
     assert page.locator(".tile").count() > 10
     assert all(tile.is_visible() for tile in page.locator(".tile").all())
     page.locator("summary").first.click()
-    assert page.locator("details[open] table").first.is_visible()
+    assert page.locator("details[open] p").first.is_visible()
 
 
 def test_the_skip_link_is_the_first_stop_and_leads_to_the_answer(show: Open) -> None:

@@ -16,7 +16,6 @@ import pytest
 from robustcmp.errors import UsageError, WeightsError
 from robustcmp.frameworks import list_installed
 from robustcmp.sources.from_files import load_network
-from robustcmp.sources.named_files import file_origins
 
 # Keras reads its own variables in a way that NumPy 2 warns of, when it saves them.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
@@ -276,15 +275,3 @@ def test_a_model_of_keras_with_huge_layers_is_not_built(tmp_path: Path) -> None:
             changed.writestr(name, whole.read(name).replace(b'"units": 111', b'"units": 111000000000'))
     with pytest.raises(WeightsError, match=r"huge\.keras describes .* weights or more; expected at most 1,000,000,000"):
         load_network(str(tmp_path / "huge.keras"), "tensorflow")
-
-
-@pytest.mark.parametrize("name", ["a.pt", "a.npz", "a.safetensors", "a.h5"])
-def test_a_file_of_holes_is_refused_unread(name: str, tmp_path: Path) -> None:
-    pytest.importorskip("torch")
-    path = str(tmp_path / name)
-    with open(path, "wb") as file:
-        file.truncate(2**40)
-    with pytest.raises(WeightsError, match="but for 0 of them it is holes"):
-        load_network(path, "torch", "lenet1")
-    with pytest.raises(WeightsError, match="but for 0 of them it is holes"):
-        file_origins([f"torch={path}"], "lenet1")
