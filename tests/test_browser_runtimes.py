@@ -10,6 +10,7 @@ import io
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,7 +20,6 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -558,39 +558,61 @@ def test_a_page_asks_nothing_of_the_net(tmp_path: Path) -> None:
 
 @pytest.fixture
 def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[npm.Package]:
-    """A package of a registry on this machine, with an empty cache."""
-    archive = tmp_path / "@scope" / "small" / "-" / "small-1.2.3.tgz"
-    archive.parent.mkdir(parents=True)
-    with tarfile.open(archive, mode="w:gz") as tar:
-        member = tarfile.TarInfo("package/dist/x.js")
-        member.size = len(b"let x;")
-        tar.addfile(member, io.BytesIO(b"let x;"))
-    integrity = "sha512-" + base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode()
-    handler = partial(http.server.SimpleHTTPRequestHandler, directory=str(tmp_path))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        monkeypatch.setattr(npm, "REGISTRY", f"http://127.0.0.1:{server.server_port}")
-        monkeypatch.setenv("ROBUSTCMP_CACHE", str(tmp_path / "empty"))
-        digests = {"package/dist/x.js": hashlib.sha256(b"let x;").hexdigest()}
-        yield npm.Package("@scope/small", "1.2.3", integrity, digests)
-        server.shutdown()
+    """A package that npm finds in a registry on this machine, with an empty cache."""
+    if shutil.which("npm") is None:
+        pytest.skip("npm is not here")
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w:gz") as tar:
+        for name, content in (
+            ("package.json", b'{"name": "@scope/small", "version": "1.2.3"}'),
+            ("dist/x.js", b"let x;"),
+        ):
+            member = tarfile.TarInfo(f"package/{name}")
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    integrity = "sha512-" + base64.b64encode(hashlib.sha512(archive.getvalue()).digest()).decode()
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            dist = {"tarball": f"http://127.0.0.1:{server.server_port}/small.tgz", "integrity": integrity}
+            version = {"name": "@scope/small", "version": "1.2.3", "dist": dist}
+            said = {"name": "@scope/small", "dist-tags": {"latest": "1.2.3"}, "versions": {"1.2.3": version}}
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(archive.getvalue() if self.path == "/small.tgz" else json.dumps(said).encode())
+
+        def log_message(self, *arguments: Any) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setenv("npm_config_registry", f"http://127.0.0.1:{server.server_port}/")
+    monkeypatch.setenv("npm_config_cache", str(tmp_path / "npm"))
+    monkeypatch.setenv("ROBUSTCMP_CACHE", str(tmp_path / "empty"))
+    yield npm.Package("@scope/small", "1.2.3", integrity, {"package/dist/x.js": hashlib.sha256(b"let x;").hexdigest()})
+    server.shutdown()
+    server.server_close()
 
 
-def test_a_package_is_downloaded_once_and_checked_at_each_use(
+def test_a_package_is_fetched_once_and_checked_at_each_use(
     published: npm.Package, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = published.fetch()["x.js"]
     assert path.read_bytes() == b"let x;"
     path.write_bytes(b"let y;")
     assert published.fetch()["x.js"].read_bytes() == b"let x;"
-    monkeypatch.setattr(npm, "REGISTRY", "http://127.0.0.1:9")
+    monkeypatch.setenv("PATH", "")
     assert published.fetch() == {"x.js": path}
+    path.unlink()
+    with pytest.raises(DeploymentError, match=r"npm, which fetches it, is not here\. Install Node\.js"):
+        published.fetch()
 
 
 def test_another_archive_is_refused(published: npm.Package) -> None:
-    for other in ({"integrity": "sha512-" + base64.b64encode(bytes(64)).decode()}, {"version": "9.9.9"}):
-        with pytest.raises(DeploymentError, match="downloading it from"):
-            replace(published, **other).fetch()  # type: ignore[arg-type]
+    with pytest.raises(DeploymentError, match="npm fetched another archive"):
+        replace(published, integrity="sha512-" + base64.b64encode(bytes(64)).decode()).fetch()
+    with pytest.raises(DeploymentError, match=r"npm could not fetch @scope/small@9\.9\.9: .*npm pack"):
+        replace(published, version="9.9.9").fetch()
 
 
 # ONNX Runtime Web

@@ -6,6 +6,7 @@ import logging
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import foolbox as fb
@@ -324,24 +325,44 @@ def test_answers_and_gradients_are_asked_exactly(
     assert len(asked) == 2
 
 
-@pytest.mark.parametrize("newer", [False, True])
-def test_torchs_tf32_is_off(newer: bool) -> None:
-    """In processes of their own, as torch does not forget which of its two APIs was used."""
+def test_torchs_tf32_is_off_until_the_last_thread_has_gone() -> None:
     import torch
 
-    if newer and not hasattr(torch.backends, "fp32_precision"):
+    from robustcmp.frameworks.torch import _NoTF32
+
+    flags, switch = torch.backends.cudnn, _NoTF32()
+    before = flags.allow_tf32
+    try:
+        flags.allow_tf32 = True
+        first, second = ExitStack(), ExitStack()
+        first.enter_context(switch)
+        second.enter_context(switch)
+        first.close()
+        assert not flags.allow_tf32
+        second.close()
+        assert flags.allow_tf32
+    finally:
+        flags.allow_tf32 = before
+
+
+def test_torchs_tf32_is_off_for_callers_of_its_newer_switches() -> None:
+    """In a process of its own, as torch does not forget which of its two APIs was used."""
+    code = """
+import torch
+from robustcmp.frameworks.torch import _NoTF32
+switches = torch.backends.cudnn.conv, torch.backends.cuda.matmul
+for switch in switches:
+    switch.fp32_precision = "tf32"
+with _NoTF32():
+    print([switch.fp32_precision for switch in switches])
+print([switch.fp32_precision for switch in switches])
+"""
+    import torch
+
+    if not hasattr(torch.backends, "fp32_precision"):
         pytest.skip("this torch has none")
-    backends = ["cudnn.conv", "cuda.matmul"] if newer else ["cudnn", "cuda.matmul"]
-    switches = [f"torch.backends.{backend}.{'fp32_precision' if newer else 'allow_tf32'}" for backend in backends]
-    lines = [
-        "import torch",
-        "from robustcmp.frameworks.torch import _switch_off_tf32",
-        *[f"{switch} = {'tf32' if newer else True!r}" for switch in switches],
-        "_switch_off_tf32()",
-        f"print({', '.join(switches)})",
-    ]
-    done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["ieee" if newer else "False"] * 2
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["['ieee', 'ieee']", "['tf32', 'tf32']"]
 
 
 @pytest.mark.parametrize("n", [1, 5, 64, 512, 513, 1000, 10_000])

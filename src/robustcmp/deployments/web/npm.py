@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import shutil
+import subprocess
 import tarfile
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...errors import DeploymentError, in_one_line
+from ... import processes
+from ...errors import DeploymentError
 from ...files import user_cache, write_bytes_atomically
 
-REGISTRY = "https://registry.npmjs.org"
-SECONDS = 60.0  # without an answer
+SECONDS = 600.0  # for a package, also on a slow line
+UNREADABLE = (OSError, EOFError, KeyError, tarfile.TarError)
 
 
 @dataclass(frozen=True)
@@ -24,7 +27,7 @@ class Package:
     Attributes
     ----------
     name, version : str
-        As in the registry of npm.
+        As in ``npm pack NAME@VERSION``.
     integrity : str
         The SHA-512 of its archive in base64, as the registry says it.
     files : dict of str to str
@@ -42,37 +45,52 @@ class Package:
         return user_cache() / "npm" / f"{self.name.rpartition('/')[2]}-{self.version}"
 
     def fetch(self) -> dict[str, Path]:
-        """Return its files by their names; whatever is not in the user cache is downloaded.
+        """Return its files by their names; whatever is not in the user cache is fetched by npm.
 
         Raises
         ------
         DeploymentError
-            The registry does not answer, or the archive is another one.
+            npm is not there or fails, or the archive is another one.
         """
         paths = {member: self.folder / member.rpartition("/")[2] for member in self.files}
         if not all(_has_digest(path, self.files[member]) for member, path in paths.items()):
-            self._unpack(paths)
+            with tempfile.TemporaryDirectory(prefix="robustcmp-npm-") as temporary:
+                self._unpack(self._pack(Path(temporary)), paths)
         return {path.name: path for path in paths.values()}
 
-    def _unpack(self, paths: Mapping[str, Path]) -> None:
-        """Download the archive, and write what is used of it into the user cache."""
-        import pooch
-
-        pooch.get_logger().setLevel("WARNING")
-        url = f"{REGISTRY}/{self.name}/-/{self.name.rpartition('/')[2]}-{self.version}.tgz"
-        digest = base64.b64decode(self.integrity.removeprefix("sha512-")).hex()
-        try:
-            with tempfile.TemporaryDirectory(prefix="robustcmp-npm-") as folder:
-                downloader = pooch.HTTPDownloader(timeout=SECONDS)
-                archive = pooch.retrieve(url, f"sha512:{digest}", "package.tgz", folder, downloader=downloader)
-                with tarfile.open(archive) as tar:
-                    for member, path in paths.items():
-                        file = tar.extractfile(tar.getmember(member))
-                        write_bytes_atomically(path, b"" if file is None else file.read())
-        except (OSError, ValueError, KeyError, tarfile.TarError) as error:
+    def _pack(self, folder: Path) -> Path:
+        """Let npm fetch the archive into a folder, and return it."""
+        package, npm = f"{self.name}@{self.version}", shutil.which("npm")
+        if npm is None:
             raise DeploymentError(
-                f"{self.name}@{self.version} is not in the user cache, and downloading it from {url} into "
-                f"{self.folder} failed: {in_one_line(error)}. Check the connection, and rerun the command."
+                f"{package} is not in the user cache, and npm, which fetches it, is not here. Install Node.js."
+            )
+        command = [npm, "pack", package, "--ignore-scripts", "--silent", "--pack-destination", str(folder)]
+        try:
+            status, _, errors = processes.run(command, seconds=SECONDS)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise DeploymentError(f"npm could not fetch {package}: {error}. Rerun the command.") from None
+        archives = [*folder.glob("*.tgz")]
+        if status or len(archives) != 1:
+            reason = " ".join(errors.split())[-300:] or f"exit status {status}"
+            raise DeploymentError(f"npm could not fetch {package}: {reason}. Try it by hand: npm pack {package}")
+        return archives[0]
+
+    def _unpack(self, archive: Path, paths: Mapping[str, Path]) -> None:
+        """Write what is used of an archive into the user cache."""
+        if not _has_digest(archive, base64.b64decode(self.integrity.removeprefix("sha512-")).hex(), "sha512"):
+            raise DeploymentError(
+                f"npm fetched another archive of {self.name}@{self.version} than the one that was published, whose "
+                f"integrity is {self.integrity}. Check which registry npm asks: npm config get registry"
+            )
+        try:
+            with tarfile.open(archive) as tar:
+                for member, path in paths.items():
+                    file = tar.extractfile(tar.getmember(member))
+                    write_bytes_atomically(path, b"" if file is None else file.read())
+        except UNREADABLE as error:
+            raise DeploymentError(
+                f"{self.name}@{self.version} cannot be unpacked into {self.folder}: {error}. Make room there."
             ) from None
 
 
@@ -81,9 +99,9 @@ def fetch(packages: Sequence[Package]) -> dict[str, Path]:
     return {name: path for package in packages for name, path in package.fetch().items()}
 
 
-def _has_digest(path: Path, digest: str) -> bool:
+def _has_digest(path: Path, digest: str, kind: str = "sha256") -> bool:
     try:
         with open(path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest() == digest
+            return hashlib.file_digest(file, kind).hexdigest() == digest
     except OSError:
         return False
