@@ -231,7 +231,9 @@ def test_the_table_of_the_summary_as_json_has_every_key() -> None:
     keys = set()
     for node in (part for function in functions for part in ast.walk(function)):
         match node:
-            case ast.Assign(value=ast.Dict(keys=names)) | ast.AnnAssign(value=ast.Dict(keys=names)):
+            case (
+                ast.Assign(targets=[ast.Name()], value=ast.Dict(keys=names)) | ast.AnnAssign(value=ast.Dict(keys=names))
+            ):
                 keys |= {name.value for name in names if isinstance(name, ast.Constant)}
             case ast.Assign(targets=[ast.Subscript(slice=ast.Constant(value=name))]):
                 keys.add(name)

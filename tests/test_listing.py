@@ -135,11 +135,11 @@ def test_a_table_in_a_pipe_is_whole_and_plain(capsys: pytest.CaptureFixture[str]
     assert "FGSM and single pixel as in Guo et al., for the same-weights control" in said
 
 
-def test_a_mistyped_run_is_suggested(tmp_path: Path) -> None:
+def test_a_mistyped_run_is_one_line(tmp_path: Path) -> None:
     shutil.copytree(RESULTS / "lenet5-mnist-guo2019", tmp_path / "lenet5-mnist-guo2019")
-    with pytest.raises(UsageError, match=r"Did you mean .*/lenet5-mnist-guo2019\?"):
+    with pytest.raises(UsageError, match=r"it has no manifest\.json"):
         Run.open(tmp_path / "lenet5-mnist-guo2091")
-    with pytest.raises(UsageError, match=r"It holds runs: .*/lenet5-mnist-guo2019$"):
+    with pytest.raises(UsageError, match=r"has no manifest\.json"):
         Run.open(tmp_path)
-    with pytest.raises(UsageError, match=r"it has no manifest\.json$"):
+    with pytest.raises(UsageError, match=r"it has no manifest\.json"):
         Run.open(tmp_path / "something else")

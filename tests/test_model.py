@@ -385,9 +385,9 @@ def spoilt(value: float) -> Images:
         ((GOOD * 255).astype(np.uint8), r"received dtype uint8.*images / 255"),
         (GOOD > 1, "received dtype bool"),
         (GOOD.astype(np.complex64), "received dtype complex64"),
-        (GOOD.astype(object), "received dtype object"),
+        (GOOD.astype(object), "received ndarray of objects"),
         ("images", r"shape \(N, H, W, C\), received \(\)"),
-        (None, r"shape \(N, H, W, C\), received \(\)"),
+        (None, "should be an array of numbers, received NoneType"),
     ],
 )
 def test_images_that_cannot_be_used(images: Any, message: str) -> None:
@@ -412,8 +412,8 @@ def test_images_that_can_be_used(dtype: Any) -> None:
     [
         ([0, 1], r"shape \(3,\), one for each image, received \(2,\)"),
         (np.eye(3, dtype=int), r"received \(3, 3\)"),
-        ([0.0, 1.0, 2.0], "whole numbers, received dtype float64"),
-        ([True, False, True], "whole numbers, received dtype bool"),
+        ([0.0, 1.0, 2.0], "whole numbers.* received dtype float64"),
+        ([True, False, True], "whole numbers.* received dtype bool"),
         ([0, 1, 6], r"from 0 to 5, as the model has 6 classes; received 0 to 6"),
         ([-1, 0, 1], "received -1 to 1"),
     ],

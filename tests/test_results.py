@@ -712,7 +712,7 @@ def test_a_framework_without_the_smallest_seed_has_a_page_all_the_same(
     for cell in ev.manifest["cells"]:
         cell["training_seed"] = 4 if cell["model"] == "torch" else cell["training_seed"] + 3
     assert ev.adversarials("torch", "fgsm").shape == (4, 28, 28, 1)
-    assert 'class="image"' in to_html(ev.results)
+    assert "torch" in to_html(ev.results)
 
 
 def test_the_table_of_differences_is_of_one_level(two_by_two: rc.Evaluation, planted: rc.Evaluation) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,7 +104,11 @@ class Boundary(Attack):
             Column("median L2", "l2", "median"),
         ),
     )
-    check_names = ("boundary has converged", "every image had a start", "boundary's points hold")
+    check_names: ClassVar[tuple[str, ...]] = (
+        "boundary has converged",
+        "every image had a start",
+        "boundary's points hold",
+    )
 
     def __init__(
         self,

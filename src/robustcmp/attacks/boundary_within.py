@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,6 +14,11 @@ from ..errors import check_size
 from ..models.classifier import Classifier
 from .base import Images, Labels, Perturbed
 from .boundary import Boundary
+
+if TYPE_CHECKING:
+    import xarray
+
+    from ..records.answers import Check
 
 
 class BoundaryWithin(Boundary):
@@ -31,6 +37,8 @@ class BoundaryWithin(Boundary):
         Steps of the walk.
     max_directions : int, default 5
         Directions that are tried in one step.
+    spherical_step, source_step : float, default 0.01
+        The initial step sizes, as of `Boundary`.
 
     Examples
     --------
@@ -44,11 +52,35 @@ class BoundaryWithin(Boundary):
 
     semantics = 1
     in_indicator = False
+    check_names = ()
+    start = ""
 
-    def __init__(self, *, rms: float, rms_colour: float | None = None, iterations: int = 200, max_directions: int = 5):
-        super().__init__(iterations=iterations, max_directions=max_directions)
+    def __init__(
+        self,
+        *,
+        rms: float,
+        rms_colour: float | None = None,
+        iterations: int = 200,
+        max_directions: int = 5,
+        spherical_step: float = 0.01,
+        source_step: float = 0.01,
+    ):
+        super().__init__(
+            iterations=iterations,
+            max_directions=max_directions,
+            spherical_step=spherical_step,
+            source_step=source_step,
+        )
         self.rms = check_size("rms", rms, limits.EPSILON)
         self.rms_colour = None if rms_colour is None else check_size("rms_colour", rms_colour, limits.EPSILON)
+
+    def health_checks(self, name: str, outcomes: xarray.Dataset) -> Iterator[Check]:
+        """Yield nothing: a walk may end before it has converged, and may not have begun."""
+        return iter(())
+
+    @property
+    def expected_failures(self) -> list[str]:
+        return []
 
     def perturb(
         self, classifier: Classifier, images: Images, labels: Labels, seed: int, repeats: Sequence[int]

@@ -63,7 +63,7 @@ def averaged(model: Model, *, passes: int = 16, seed: int = 0) -> Model:
 
     Examples
     --------
-    >>> import torch, robustcmp as rc
+    >>> import numpy as np, torch, robustcmp as rc
     >>> class Noisy(torch.nn.Module):
     ...     def forward(self, images):
     ...         return (images + 0.1 * torch.randn_like(images)).flatten(1)[:, :3]
