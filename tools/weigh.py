@@ -15,19 +15,19 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 OTHER = ("tests", "validation", "benchmarks", "tools", "docs")
 CEILINGS = {
-    "modules in src": 220,
-    "statements in src": 22_400,
-    "definitions in src": 1_770,
-    "public definitions in src": 1_010,
-    "participle functions in src": 180,
-    "vague names in src": 160,
-    "tuple assignments in src": 290,
+    "modules in src": 210,
+    "statements in src": 19_450,
+    "definitions in src": 1_520,
+    "public definitions in src": 810,
+    "participle functions in src": 105,
+    "vague names in src": 65,
+    "tuple assignments in src": 185,
     "imports of private names in src": 2,
-    "statements in other Python": 25_800,
+    "statements in other Python": 20_400,
     "public members of Evaluation": 30,
     "options of eval": 26,
 }
-EXPRESSIONS_PER_STATEMENT = 6.6  # in src: no denser code
+EXPRESSIONS_PER_STATEMENT = 6.5  # in src: no denser code
 PARTICIPLE = re.compile(r"_?[a-z]+(ed|en|ing)(_|$)")
 VAGUE = {"said", "found", "held", "own", "place", "asked", "its", "one", "what", "whose", "kept", "given", "told"}
 VAGUE |= {"known", "there", "here"}

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Say = Callable[[str], None]
 SHOWN = 20  # names of classes
-IMAGES = {"digits": 200}  # attacked at the most, unless --images says otherwise: the first command is to end soon
+IMAGES = {"digits": 100}  # attacked at the most, unless --images says otherwise: the first command is to end soon
 
 
 def _parser() -> Parser:
@@ -111,7 +111,7 @@ def _add_attacks(group: _ArgumentGroup) -> None:
         help="a suite's name or TOML file, and attacks of your own beside it: mine=module:function, a function without "
         "arguments that returns an attack, such as robustcmp.attacks.FunctionAttack",
     )
-    group.add_argument("--images", type=int, metavar="N", help="number of images (default: the suite's; digits: 200)")
+    group.add_argument("--images", type=int, metavar="N", help="number of images (default: the suite's; digits: 100)")
     group.add_argument(
         "--repeats",
         nargs="+",
