@@ -341,7 +341,9 @@ def _conditioning(results: Results, pictures: Pictures | None) -> list[Block]:
 def _deployments(results: Results, pictures: Pictures | None) -> list[Block]:
     if not results.has_deployments:
         return []
-    drawn = _draw(results, pictures, plots.deployments.draw, "deployed minus source", results.attacks)
+    drawn = []
+    if len(results.deployments()):
+        drawn = _draw(results, pictures, plots.deployments.draw, "deployed minus source", results.attacks)
     return [*drawn, *_fold(results, "deployments"), Block("list", words.deployment_notes(results))]
 
 
