@@ -20,7 +20,7 @@ def _parser() -> Parser:
     parser = Parser(
         "robustcmp gate",
         "Decide whether a new model is easier to fool than the one that it replaces. Exit status: 0 passed, 3 easier "
-        "to fool or less accurate, 4 not shown, 1 failed, 2 unusable arguments.",
+        "to fool or less accurate, 4 not shown, 1 the run failed, 2 unusable arguments.",
         "  robustcmp gate old.onnx new.onnx --dataset folder:images\n"
         "  robustcmp gate old.pt new.pt --architecture nets:make --dataset npz:test.npz --junit gate.xml",
     )
