@@ -106,7 +106,7 @@ def test_verdicts_use_distances_of_walks_that_have_converged(run: str) -> None:
 
 
 def test_distances_of_starting_points_are_in_tables_and_in_no_verdict() -> None:
-    """Medians of digits: torch 10.93, tensorflow 10.56 and jax 10.56, on the run of 200 images."""
+    """Medians of digits: torch 10.99, tensorflow 10.63 and jax 10.66, on the run of 100 images."""
     ev = rc.open_run(RUNS / "lenet5-digits")
     boundary = ev.verdicts[-1]
     assert (boundary.different, boundary.easier, boundary.harder) == (None, "", "")
@@ -115,7 +115,7 @@ def test_distances_of_starting_points_are_in_tables_and_in_no_verdict() -> None:
     tests = ev.tests("frameworks")
     [f] = tests[tests.test == "F of L2"].p
     [success] = tests[(tests.attack == "boundary") & (tests.test == "Brown-Forsythe")].p
-    assert f == pytest.approx(0.0009, abs=1e-4)
+    assert f == pytest.approx(0.0095, abs=1e-4)
     assert math.isnan(success)
 
 
@@ -148,7 +148,7 @@ def test_one_training_each_is_about_these_models() -> None:
 def test_few_successes_say_nothing_of_what_would_be_seen() -> None:
     verdicts = {verdict.attack: verdict for verdict in rc.open_run(RUNS / "lenet5-digits").verdicts}
     pixel, fgsm = verdicts["single_pixel"], verdicts["fgsm"]
-    assert pixel.few == "3 of 6,000 succeed"
+    assert pixel.few == "1 of 3,000 succeed"
     assert pixel.different is False
     assert math.isnan(pixel.detectable)
     assert math.isnan(pixel.equivalent_within)
@@ -170,7 +170,7 @@ def test_five_successes_and_failures_of_each_framework_are_enough(fallen: int, f
     [
         ("lenet5-mnist-ten-trainings", {"success rates": 0.036}, None),  # boundary's distances are not compared
         ("lenet1-mnist-ten-trainings", {"success rates": 0.417}, False),
-        ("lenet5-digits", {"success rates": 0.364}, False),
+        ("lenet5-digits", {"success rates": 0.061}, False),
         ("reference/lenet5-mnist-ten-trainings", {"success rates": 0.017, "distances": 0.012}, True),
     ],
 )

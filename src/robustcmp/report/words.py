@@ -168,7 +168,7 @@ def _state(results: Results, verdict: Verdict) -> Statement:
     else:
         apart = f"All models are alike ({p})."
     if verdict.few:
-        count = verdict.few.replace("succeed", "images are fooled").replace("fail", "images are not fooled")
+        count = verdict.few.replace("succeed", "images fooled").replace("fail", "images not fooled")
         return Statement(verdict.attack, "nothing", f"cannot tell: only {count}", [apart])
     return Statement(verdict.attack, kind, f"no difference found ({detectable})", [apart], _details(verdict))
 
