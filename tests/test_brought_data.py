@@ -311,7 +311,7 @@ def test_labels_with_the_expression_that_makes_them_usable(what: str) -> None:
         ([0, 1, 3], r"from 0 to 2.*received 0 to 3$"),
         ([-1, 0, 1], r"received -1 to 1$"),
         ([[0.9, 0.1, 0]] * 3, r"received \(3, 3\)$"),
-        (iter([0, 1, 2]), r"received a list_iterator. Make an array of it"),
+        (iter([0, 1, 2]), r"received list_iterator. Make an array of it"),
         ([[0], [1, 2], [3]], r"received a list that NumPy cannot take"),
     ],
 )
@@ -338,9 +338,9 @@ def a_loader() -> Any:
 
 
 GIVEN: dict[str, tuple[Callable[[], Any], str]] = {
-    "a loader": (a_loader, "received a DataLoader. Make an array of it, for instance with numpy.stack"),
-    "a generator": (lambda: (image for image in drawn()), "received a generator. Make an array of it"),
-    "a table": (lambda: {"images": 1}, "received a dict"),
+    "a loader": (a_loader, "received DataLoader. Make an array of it, for instance with numpy.stack"),
+    "a generator": (lambda: (image for image in drawn()), "received generator. Make an array of it"),
+    "a table": (lambda: {"images": 1}, "received dict"),
     "several sizes": (
         lambda: [np.zeros((3, 3, 1)), np.zeros((4, 3, 1))],
         "received a list that NumPy cannot take",

@@ -385,7 +385,7 @@ def spoilt(value: float) -> Images:
         ((GOOD * 255).astype(np.uint8), r"received dtype uint8.*images / 255"),
         (GOOD > 1, "received dtype bool"),
         (GOOD.astype(np.complex64), "received dtype complex64"),
-        (GOOD.astype(object), "received ndarray of objects"),
+        (GOOD.astype(object), "array of numbers, received ndarray"),
         ("images", r"shape \(N, H, W, C\), received \(\)"),
         (None, "should be an array of numbers, received NoneType"),
     ],

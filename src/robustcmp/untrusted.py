@@ -49,8 +49,9 @@ def read_file(path: str | os.PathLike[str], limit: int) -> bytes:
     """
     descriptor, size = open_file(path)
     try:
-        if size > limit:
-            raise OSError(errno.EFBIG, f"expected at most {limit:,} bytes, received {size:,}", str(path))
+        most = min(limit, limits.memory() or limit)
+        if size > most:
+            raise OSError(errno.EFBIG, f"expected at most {most:,} bytes, received {size:,}", str(path))
         parts = []
         while size > 0 and (part := os.read(descriptor, size)):
             parts.append(part)

@@ -124,8 +124,8 @@ def _array(name: str, value: Any) -> NDArray[Any]:
         ) from None
     if array.dtype.hasobject:
         raise UsageError(
-            f"{name} should be an array of numbers, received {type(value).__name__} of objects. Make an array "
-            "of it, for instance with numpy.stack or numpy.concatenate"
+            f"{name} should be an array of numbers, received {type(value).__name__}. Make an array of it, "
+            "for instance with numpy.stack or numpy.concatenate"
         )
     return array
 

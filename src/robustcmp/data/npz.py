@@ -44,7 +44,7 @@ def load(path: Path, split: str) -> Dataset:
     except (DataError, UsageError) as error:
         remedy = " as an array of the archive, with numpy.savez" if FORMAT in error.parameters else ""
         raise DataError(f"{path}: {error}{remedy}", parameters=["dataset"]) from None
-    except OutOfMemoryError:
+    except (OutOfMemoryError, MemoryError):
         raise
     except Exception as error:  # a broken archive can raise anything
         reason = getattr(error, "strerror", None) or in_one_line(error, 200)

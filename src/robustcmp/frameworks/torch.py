@@ -144,6 +144,21 @@ def _tensors_in(value: Any, depth: int) -> list[torch.Tensor]:
     return [tensor for each in list(inside) for tensor in _tensors_in(each, depth - 1)]
 
 
+def _images_behind(logits: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Yield the tensors that are no parameters from which logits were computed with a gradient."""
+    seen: set[Any] = set()
+    left: list[Any] = [logits.grad_fn]
+    while left:
+        node = left.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        leaf = getattr(node, "variable", None)
+        if leaf is not None and not isinstance(leaf, torch.nn.Parameter):
+            yield leaf
+        left += [following for following, _ in node.next_functions]
+
+
 class _Torch(TrainableFramework):
     name = "torch"
     data_format = "channels_first"
@@ -171,7 +186,7 @@ class _Torch(TrainableFramework):
 
     def full_precision(self, like: Any) -> AbstractContextManager[None]:
         as_usual = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
-        if as_usual and not torch.is_autocast_enabled(like.device.type):
+        if as_usual and like.device.type != "cuda" and not torch.is_autocast_enabled(like.device.type):
             return nullcontext()
         return _full_precision(like.device)
 
@@ -184,9 +199,15 @@ class _Torch(TrainableFramework):
                 logits = function(x.requires_grad_())
                 if not logits.requires_grad:
                     raise NoGradientError(NO_GRADIENT)
-                gradient: torch.Tensor
-                (gradient,) = torch.autograd.grad(logits, x, v, materialize_grads=True)
-            return gradient
+                (gradient,) = torch.autograd.grad(logits, x, v, allow_unused=True)
+            if gradient is not None:
+                return gradient
+            if any(leaf is not x and leaf.shape[1:] == x.shape[1:] for leaf in _images_behind(logits)):
+                raise ModelError(
+                    "the answer to some images came from those of another call: the network keeps what it computes "
+                    "where other threads write, too. Let its forward return all that it computes"
+                )
+            return torch.zeros_like(x)
 
         return pull_back
 

@@ -340,7 +340,7 @@ def fit(
         check_count("epochs", epochs, limits.EPOCHS)
         settings = msgspec.structs.replace(settings, epochs=epochs)
     path = as_path(out or weights_directory(), "out") / name.file
-    remove_left_over(path.parent, path.stem[:40])
+    remove_left_over(path.parent, f"{path.stem[:39]}.")
     if path.exists():
         _check_same_training(path, name, settings)
     else:

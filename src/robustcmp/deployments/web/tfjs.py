@@ -292,7 +292,9 @@ def read(path: Path) -> tuple[Any, list[dict[str, Any]], bytes]:
         expected = sum(map(_bytes, arrays))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise _no_model(path, error) from None
-    values = b"".join(read_network(file, WEIGHT_BYTES) for file in _beside(path, content))
+    if expected > WEIGHT_BYTES:
+        raise DeploymentError(f"{path} expects {expected:,} bytes of weights; at most {WEIGHT_BYTES:,} are read")
+    values = b"".join(read_network(file, expected) for file in _beside(path, content))
     if len(values) != expected:
         raise DeploymentError(
             f"{path} expects {expected:,} bytes of weights, received {len(values):,}. Copy its files again."
