@@ -62,8 +62,8 @@ def deploy(
         Images in [0, 1], whatever the model's bounds, of the training set and not those that are attacked: a
         conversion to int8 chooses the ranges of activations by them.
     gradient : str, default "source"
-        What gradient attacks follow. ``"source"``: FGSM takes the gradient of `model`, and asks the deployed network;
-        other gradient attacks do not run. ``"finite-differences"``: of the deployed network itself, as in
+        What gradient attacks follow. ``"source"``: FGSM and APGD take the gradient of `model`, and ask the deployed
+        network; other gradient attacks do not run. ``"finite-differences"``: of the deployed network itself, as in
         `wrap_functions`. ``"none"``: no gradient attack runs.
     path : path, optional
         Where to write the file (default: the user cache, where the same conversion is found again).
