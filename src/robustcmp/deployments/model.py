@@ -212,7 +212,7 @@ class DeployedModel(FunctionsModel):
         )
 
     def gradient_source(self, bounds: tuple[float, float]) -> Classifier | None:
-        """Return the model whose gradient attacks take, for images within some bounds; None if it has its own or none."""
+        """Return the model whose gradient attacks take, for images within some bounds, None if there is none."""
         if self.source is None or self._vjp is not None:
             return None
         same = tuple(self.source.bounds) == tuple(bounds)
