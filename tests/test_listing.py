@@ -11,9 +11,7 @@ import pytest
 
 from robustcmp.cli import command
 from robustcmp.data import DATASETS, mnist
-from robustcmp.errors import UsageError
 from robustcmp.records.manifest import suite_names
-from robustcmp.records.store import Run
 from robustcmp.sources.from_zoo import FromZoo, find_weights, list_seeds, list_trainings
 from robustcmp.sources.recipes import SHIPPED, models_on
 
@@ -126,13 +124,3 @@ def test_a_table_in_a_pipe_is_whole_and_plain(capsys: pytest.CaptureFixture[str]
     lines = said.splitlines()
     assert len(lines) == 2 + len(suite_names())
     assert "FGSM and single pixel as in Guo et al., for the same-weights control" in said
-
-
-def test_a_mistyped_run_is_one_line(tmp_path: Path) -> None:
-    shutil.copytree(RESULTS / "lenet5-mnist-guo2019", tmp_path / "lenet5-mnist-guo2019")
-    with pytest.raises(UsageError, match=r"it has no manifest\.json"):
-        Run.open(tmp_path / "lenet5-mnist-guo2091")
-    with pytest.raises(UsageError, match=r"has no manifest\.json"):
-        Run.open(tmp_path)
-    with pytest.raises(UsageError, match=r"it has no manifest\.json"):
-        Run.open(tmp_path / "something else")
