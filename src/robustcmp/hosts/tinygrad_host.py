@@ -5,7 +5,7 @@ from typing import Any, Dict
 import numpy as np
 from layers import ChannelsFirst, channels_first, channels_last
 from protocol import Array, serve
-from tinygrad import Context, Tensor, nn
+from tinygrad import Context, Tensor, TinyJit, nn
 from tinygrad.helpers import DEV
 
 NAMES = {"kernel": "weight", "gamma": "weight", "beta": "bias", "mean": "running_mean", "variance": "running_var"}
@@ -30,6 +30,7 @@ class TinygradNetwork(ChannelsFirst):  # type: ignore[misc]
 
     def __init__(self, architecture: Dict[str, Any], seed: int) -> None:
         Tensor.manual_seed(seed)
+        self._compiled: Dict[Any, Any] = {}
         super().__init__(architecture, seed)
         Tensor.realize(*self.weights().values())
 
@@ -67,26 +68,38 @@ class TinygradNetwork(ChannelsFirst):  # type: ignore[misc]
         return holder.zeros_like().contiguous().realize()
 
     def logits(self, images: Array) -> Array:
-        return self.apply(Tensor(channels_first(images))).numpy()
+        forward = self._compile("logits", images, lambda x: self.apply(x).realize())
+        return forward(_realize(channels_first(images))).numpy()
 
     def vjp(self, images: Array, v: Array) -> Array:
-        x = Tensor(channels_first(images))
-        [gradient] = self.apply(x).gradient(x, gradient=Tensor(v))
-        return channels_last(gradient.numpy())
+        pull_back = self._compile("vjp", images, lambda x, v: self.apply(x).gradient(x, gradient=v)[0].realize())
+        return channels_last(pull_back(_realize(channels_first(images)), _realize(v)).numpy())
 
     def step(self, images: Array, labels: Array, learning_rate: float) -> float:
-        weights = self.trainable()
         with Context(TRAINING=1):
-            logits = self.apply(Tensor(channels_first(images)))
-            loss = logits.sparse_categorical_crossentropy(Tensor(labels.astype(np.int32)))
-            gradients = loss.gradient(*weights.values())
-        velocities = [self.velocities[name] for name in weights]
+            step = self._compile("step", images, self._step)
+            rate = _realize(np.array([learning_rate], np.float32))
+            return float(step(_realize(channels_first(images)), _realize(labels.astype(np.int32)), rate).item())
+
+    def _step(self, x: Any, labels: Any, learning_rate: Any) -> Any:
+        loss = self.apply(x).sparse_categorical_crossentropy(labels)
+        weights = self.trainable()
+        gradients = loss.gradient(*weights.values())
         moved = []
-        for weight, velocity, gradient in zip(weights.values(), velocities, gradients):
+        for (name, weight), gradient in zip(weights.items(), gradients):
+            velocity = self.velocities[name]
             velocity.assign(self.momentum * velocity + gradient + self.weight_decay * weight)
-            moved.append(weight.assign(weight - learning_rate * velocity))
-        Tensor.realize(loss, *velocities, *moved, *self.weights().values())
-        return float(loss.item())
+            moved += [velocity, weight.assign(weight - learning_rate * velocity)]
+        Tensor.realize(loss, *moved, *self.weights().values())
+        return loss
+
+    def _compile(self, what: str, images: Array, function: Any) -> Any:
+        """Return a function compiled for such a number of images."""
+        return self._compiled.setdefault((what, len(images)), TinyJit(function))
+
+
+def _realize(array: Array) -> Any:
+    return Tensor(np.ascontiguousarray(array)).realize()
 
 
 serve(TinygradNetwork)
