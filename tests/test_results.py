@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import html
 import json
 import math
 import re
@@ -17,7 +16,6 @@ import msgspec
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from pages import Page
 
 import robustcmp as rc
 from robustcmp.analysis.indicator import indicator_terms
@@ -32,7 +30,6 @@ from robustcmp.records.manifest import FORMAT
 from robustcmp.report.format import EVERYTHING, UNBOUNDED
 from robustcmp.report.format import points as written_points
 from robustcmp.report.layout import Table
-from robustcmp.report.page import to_html
 from robustcmp.report.tables import tables
 from robustcmp.report.text import to_markdown, to_text
 from robustcmp.report.words import notes
@@ -226,20 +223,6 @@ def test_what_only_one_attack_has(real: rc.Evaluation) -> None:
     assert (walk.l2 <= walk.l2_half + 1e-9).all()
 
 
-def test_queries_are_what_the_attacks_may_ask(real: rc.Evaluation) -> None:
-    queries = real.dataset.queries
-    ran = real.dataset.ran
-    assert (queries.where(ran, -1) == queries).all()
-    two = real.dataset.sel(model="both")
-    np.testing.assert_array_equal(
-        two.queries.sel(attack="fgsm"), np.minimum(np.rint(two.smallest_epsilon.sel(attack="fgsm") * 100), 10)
-    )
-    pixel = two.sel(attack="single_pixel")
-    assert pixel.queries.where(~pixel.success, 60).min() == 60
-    assert ((pixel.queries >= 1) & (pixel.queries <= 60)).all()
-    assert (two.queries.sel(attack="pgd") == -1).all()
-
-
 def test_the_epsilon_curve_of_fgsm_is_success_at_each_epsilon(real: rc.Evaluation) -> None:
     curve = real.epsilon_curve.sel(attack="fgsm")
     smallest = real.dataset.smallest_epsilon.sel(attack="fgsm", repeat=0)
@@ -255,17 +238,6 @@ def test_the_epsilon_curve_of_fgsm_is_success_at_each_epsilon(real: rc.Evaluatio
     assert (on_grid.diff("epsilon") >= 0).all()
     assert float(on_grid.min()) < float(on_grid.max())
     np.testing.assert_array_equal(on_grid.isel(epsilon=-1), real.success_rate.sel(attack="fgsm").isel(repeat=0)[:, 0])
-
-
-def test_the_epsilon_curve_of_the_others(real: rc.Evaluation) -> None:
-    curve = real.epsilon_curve
-    assert np.isnan(curve.sel(attack=["single_pixel", "boundary"])).all()
-    pgd = curve.sel(attack="pgd")
-    known = pgd.notnull().any(["model", "training_seed"])
-    assert real.dataset.epsilon.values[known].tolist() == [0.025, 0.05, 0.1]
-    at_last = real.success_rate.sel(attack="pgd").mean("repeat")
-    np.testing.assert_allclose(pgd.sel(epsilon=0.1), at_last)
-    assert (pgd.sel(epsilon=0.025, training_seed=0) <= pgd.sel(epsilon=0.1, training_seed=0)).all()
 
 
 def test_intervals(real: rc.Evaluation) -> None:
@@ -406,31 +378,6 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> rc.Evaluation:
         batch_size=64,
         progress=False,
     )
-
-
-def vulnerable(model: fb.NumPyModel, image: NDArray[np.float32], label: int) -> int:
-    """Count the pixels that fool a model when they are set to 0 or to 1, one by one."""
-    count = 0
-    for row in range(SIDE):
-        for column in range(SIDE):
-            candidates = np.repeat(image[None], 2, axis=0)
-            candidates[0, row, column] = 0
-            candidates[1, row, column] = 1
-            count += bool((model(candidates).argmax(axis=1) != label).any())
-    return count
-
-
-def test_vulnerable_pixels_are_counted(planted: rc.Evaluation) -> None:
-    counted = planted.dataset.vulnerable_pixels.sel(attack="exact")
-    for name, its in MODELS.items():
-        for seed, model in enumerate(its):
-            expected = [vulnerable(model, image, label) for image, label in zip(IMAGES, LABELS, strict=True)]
-            assert len(set(expected)) > 1 or name == "corner"
-            for repeat in range(4):
-                assert counted.sel(model=name, training_seed=seed, repeat=repeat).values.tolist() == expected
-    assert (planted.dataset.pixels.sel(attack="exact", training_seed=0) == SIDE * SIDE).all()
-    assert np.isnan(planted.dataset.vulnerable_pixels.sel(attack=["drawn", "walk"])).all()
-    assert np.isnan(counted.sel(model="corner", training_seed=1)).all()
 
 
 def test_the_expected_success_rate_is_exact(planted: rc.Evaluation) -> None:
@@ -628,11 +575,6 @@ def test_the_table_of_success_rates(run: str, request: pytest.FixtureRequest) ->
 
 def test_what_r_hides(planted: rc.Evaluation) -> None:
     found = planted.results.indicator_variants
-    assert found["all"] == planted.indicator
-    rates = planted.results.rates()
-    for attack in planted.results.attacks:
-        left = {model: {a: rate for a, rate in its.items() if a != attack} for model, its in rates.items()}
-        assert found[f"without {attack}"] == rc.robustness_indicator(left)
     # A failure is infinitely far: single pixel and walk reach too few images of one model for most quantiles.
     for q, name in ((0.5, "50%"), (0.25, "25%"), (0.1, "10%")):
         reached = {
@@ -666,27 +608,6 @@ def test_one_framework_alone_with_several_trainings(tmp_path: Path) -> None:
         ev.variance()
 
 
-def test_the_interval_of_one_training(planted: rc.Evaluation) -> None:
-    both = planted.results.interval("region", "exact")
-    first, second = (planted.results.interval("region", "exact", training_seed=seed) for seed in (0, 1))
-    success = planted.dataset.success.sel(model="region", attack="exact", training_seed=1)
-    assert second == bootstrap_interval(success.mean("repeat").values)
-    assert first.low < both.low < second.low
-    with pytest.raises(UsageError, match="training seed 7"):
-        planted.results.interval("region", "exact", training_seed=7)
-
-
-def test_every_table_says_what_it_is_conditional_on(real: rc.Evaluation) -> None:
-    sentence = (
-        f"All rates are conditional on images that all 3 models classify correctly "
-        f"({100 * real.results.correct_by_all:.1f} % of the test set); "
-        "adding or removing a model changes the subset, every rate and R."
-    )
-    assert notes(real.results)[0] == sentence
-    for text in (to_text(real.results), to_markdown(real.results), to_html(real.results)):
-        assert sentence in " ".join(text.split())
-
-
 @pytest.fixture(scope="module")
 def two_by_two() -> rc.Evaluation:
     """Two frameworks with two trainings each, of planted models."""
@@ -696,23 +617,6 @@ def two_by_two() -> rc.Evaluation:
         return rc.evaluate(
             models, IMAGES, LABELS, suite=Path(directory) / "x.toml", repeats=3, batch_size=64, progress=False
         )
-
-
-def test_a_framework_without_the_smallest_seed_has_a_page_all_the_same(
-    trained: Any, digits: Dataset, tmp_path: Path
-) -> None:
-    (tmp_path / "x.toml").write_text('[attacks.fgsm]\nattack = "FGSM"\nmax_epsilon = 0.3\n')
-    models = {"both": trained["both"], "torch": trained["torch"]}
-    ev = rc.evaluate(models, digits.images, digits.labels, suite=tmp_path / "x.toml", n=4, progress=False)
-    ev.results.dataset = ev.dataset.assign_coords(training_seed=[3, 4])
-    for model in ev.manifest["models"]:
-        model["training_seed"] = 4 if model["name"] == "torch" else model["training_seed"] + 3
-    ev.results.dataset = ev.dataset.copy(deep=True)
-    ev.dataset["ran"].loc[{"model": "torch"}] = [[False], [True]]
-    for cell in ev.manifest["cells"]:
-        cell["training_seed"] = 4 if cell["model"] == "torch" else cell["training_seed"] + 3
-    assert ev.adversarials("torch", "fgsm").shape == (4, 28, 28, 1)
-    assert "torch" in to_html(ev.results)
 
 
 def test_the_table_of_differences_is_of_one_level(two_by_two: rc.Evaluation, planted: rc.Evaluation) -> None:
@@ -767,52 +671,6 @@ def test_markdown_tables_are_whole(real: rc.Evaluation) -> None:
         assert len(rows[1]) == len(rows[0])
         assert rows[2:] == [list(row) for row in table.written]
     assert blocks[-1].splitlines() == [f"- {note}" for note in notes(real.results)]
-
-
-# names that mean something elsewhere
-
-
-ODD = ["<b>bold</b>", "a|b", "[red]x[/red] & 'y\""]
-
-
-@pytest.fixture(scope="module")
-def odd(tmp_path_factory: pytest.TempPathFactory) -> rc.Evaluation:
-    """A run whose models have names that HTML, Markdown or the terminal could take for their own."""
-    directory = tmp_path_factory.mktemp("odd")
-    (directory / "x.toml").write_text(PLANTED)
-    return rc.evaluate(
-        dict.fromkeys(ODD, corner()),
-        IMAGES,
-        LABELS,
-        suite=directory / "x.toml",
-        n=4,
-        repeats=2,
-        batch_size=64,
-        out=directory / "run",
-        progress=False,
-        about={"model": "<script>alert(1)</script>", "dataset": "[bold]noise"},
-    )
-
-
-def test_odd_names_in_markdown(odd: rc.Evaluation) -> None:
-    drawn = [block.splitlines() for block in to_markdown(odd.results).split("\n\n") if block.startswith("|")]
-    for lines, table in zip(drawn, tables(odd.results), strict=True):
-        rows = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
-        assert {len(row) for row in rows} == {len(table.names)}
-        places = [list(table.names).index(name) for name in ("model", "versus") if name in table.names]
-        if not places:  # the models are the columns
-            assert [html.unescape(cell.replace("\\|", "|")) for cell in rows[0][1:]] == odd.results.models
-            continue
-        assert {html.unescape(row[place].replace("\\|", "|")) for row in rows[2:] for place in places} == set(ODD)
-
-
-def test_odd_names_in_html(odd: rc.Evaluation) -> None:
-    written = to_html(odd.results)
-    page = Page.of(written)
-    assert set(ODD) <= set(page.texts)
-    assert page.texts[0] == "<script>alert(1)</script> on [bold]noise, suite x"
-    assert "<b>bold" not in written
-    assert "<script>alert" not in written
 
 
 # beside the paper

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
@@ -24,9 +23,7 @@ from robustcmp.attacks import Boundary
 from robustcmp.errors import UsageError
 from robustcmp.records.store import Run
 from robustcmp.report.format import number
-from robustcmp.report.page import to_html
 from robustcmp.report.tables import tables
-from robustcmp.report.text import summary, to_text
 from robustcmp.report.words import all_together, state
 
 RUNS = Path(__file__).parents[1] / "docs" / "results"
@@ -91,7 +88,7 @@ def test_distances_speak_where_every_image_falls(
     assert verdict["difference"] == pytest.approx(difference, abs=1e-3)
 
 
-@pytest.mark.parametrize("run", sorted(path.parent.name for path in RUNS.glob("*/results.h5")))
+@pytest.mark.parametrize("run", ["lenet5-mnist-boundary-long", "lenet5-mnist-guo2019", "lenet5-digits"])
 def test_verdicts_use_distances_of_walks_that_have_converged(run: str) -> None:
     """That is what the stored health check says of every training, and nothing else is interpreted."""
     ev = rc.open_run(RUNS / run)
@@ -117,32 +114,6 @@ def test_distances_of_starting_points_are_in_tables_and_in_no_verdict() -> None:
     [success] = tests[(tests.attack == "boundary") & (tests.test == "Brown-Forsythe")].p
     assert f == pytest.approx(0.0095, abs=1e-4)
     assert math.isnan(success)
-
-
-def test_equivalence_of_a_published_run() -> None:
-    ev = rc.open_run(RUNS / "lenet5-mnist-ten-trainings")
-    wide, narrow = (ev.equivalence(margin) for margin in (0.04, 0.03))
-    joint = wide[(wide.a == "all") & (wide.attack == "fgsm")]
-    assert joint.equivalent.item() is True
-    assert not narrow[(narrow.a == "all") & (narrow.attack == "fgsm")].equivalent.item()
-    assert len(wide) == 3 * 4
-
-
-def test_margins_are_fractions() -> None:
-    ev = rc.open_run(RUNS / "reference" / "resnet20-cifar10-five-trainings")
-    with pytest.raises(UsageError, match=r"for 5 points pass 0\.05"):
-        ev.equivalence(5.0)
-    with pytest.raises(UsageError, match=r"for 2 points pass 0\.02"):
-        ev.deployments(2)
-
-
-def test_one_training_each_is_about_these_models() -> None:
-    fgsm, pixel, _ = rc.open_run(RUNS / "lenet5-mnist-guo2019").verdicts
-    assert (fgsm.level, fgsm.different, fgsm.easier, fgsm.harder) == ("models", True, "tensorflow", "torch")
-    assert fgsm.detectable < fgsm.difference
-    assert pixel.different is False
-    assert pixel.difference < pixel.detectable
-    assert math.isnan(fgsm.seed_share)
 
 
 def test_few_successes_say_nothing_of_what_would_be_seen() -> None:
@@ -183,17 +154,6 @@ def test_all_attacks_together(run: str, p: dict[str, float], different: bool | N
     assert found.different is different
 
 
-def test_no_rates_differ_by_more_than_a_hundred_points() -> None:
-    """Two trainings of each say little."""
-    ev = rc.open_run(RUNS / "lenet5-mnist-ten-trainings")
-    beyond = replace(ev.verdicts[0], detectable=1.155)
-    medians = replace(beyond, measure="median L2", norm="L2")
-    ev.verdicts[:] = [beyond, medians]
-    of_rates, of_distances = (statement.word for statement in state(ev.results))
-    assert of_rates == "no difference found (not even 100 points would have been detected)"
-    assert of_distances == "no difference found (1.155 in median L2 would have been detected)"
-
-
 def test_permutations_alone_do_not_decide(tmp_path: Path) -> None:
     """Two attacks with p = 0.061 each, adjusted, and 0.017 together."""
     ev = rc.open_run(RUNS / "reference" / "lenet5-mnist-ten-trainings")
@@ -207,14 +167,6 @@ def test_permutations_alone_do_not_decide(tmp_path: Path) -> None:
     run.write_results(ev.dataset.sel(attack=some), manifest)
     [sentence] = all_together(rc.open_run(tmp_path).results)
     assert sentence == "All attacks together hint at a difference (p = 0.017) that no single one shows."
-
-
-def test_reports_say_where_all_attacks_together_disagree() -> None:
-    assert all_together(rc.open_run(RUNS / "reference" / "lenet5-mnist-ten-trainings").results) == []
-    ev = rc.open_run(RUNS / "lenet5-mnist-ten-trainings")
-    [sentence] = all_together(ev.results)
-    for text in (summary(ev.results), to_text(ev.results), ev._repr_html_(), to_html(ev.results)):
-        assert sentence in " ".join(text.split())
 
 
 def test_differences_of_distances_are_excluded_as_those_of_rates_are() -> None:

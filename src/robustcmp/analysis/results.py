@@ -175,10 +175,6 @@ class Results:
         pairs = zip(self.labels, self.manifest["models"], strict=True)
         return {label: model[lack] for label, model in pairs if model.get(lack)}
 
-    def has_failed(self, model: str, attack: str) -> bool:
-        """Whether an attack failed on a training of a model."""
-        return any(attack in m.get("failed", {}) for m in self.manifest["models"] if m["name"] == model)
-
     def values(self, model: str, attack: str, name: str = "success") -> NDArray[Any]:
         """Return a variable of one model and attack, (training seeds that ran, repeats of the attack, images)."""
         i, k = self._place(model, attack)

@@ -133,14 +133,7 @@ def format_command(command: str, given: Sequence[str]) -> str:
     import shlex
     import shutil
 
-    this = os.path.abspath(sys.executable)  # a link in a virtual environment is not what it points to
-    usual = shutil.which("python")
-    below = os.path.relpath(this)
-    python = this
-    if usual is not None and os.path.abspath(usual) == this:
-        python = "python"
-    elif not below.startswith(os.pardir):
-        python = below
+    python = "python" if shutil.which("python") == sys.executable else sys.executable
     return shlex.join([python, "-m", *command.split(), *given])
 
 

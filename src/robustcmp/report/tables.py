@@ -88,7 +88,8 @@ def _same_weights(results: Results) -> Table:
 
 def _absent(results: Results, model: str, attack: str) -> str:
     """Return what stands in the place of a rate that is not there."""
-    return "failed" if results.has_failed(model, attack) else NOT_APPLICABLE
+    trained = [entry for entry in results.manifest["models"] if entry["name"] == model]
+    return "failed" if any(attack in entry.get("failed", {}) for entry in trained) else NOT_APPLICABLE
 
 
 def rates(results: Results, has_intervals: bool = True) -> Table:

@@ -293,7 +293,6 @@ def notes(results: Results) -> list[str]:
     return [
         _condition(results),
         settings,
-        *_fewer_images(results),
         *manifest["about"].get("data_notes", []),
         *warnings(results),
         *_attack_notes(results),
@@ -340,16 +339,6 @@ def _condition(results: Results) -> str:
         f"All rates are conditional on images that {classify} correctly ({percent(results.correct_by_all)} of the test "
         "set); adding or removing a model changes the subset, every rate and R."
     )
-
-
-def _fewer_images(results: Results) -> list[str]:
-    images = results.manifest["images"]
-    if images["used"] == images["asked"] or results.on_all_images:
-        return []
-    return [
-        f"Fewer images than the {images['asked']:,} requested: every model classifies {images['used']:,} of "
-        f"{images['of']:,} correctly, and all of these are attacked."
-    ]
 
 
 def _model_notes(results: Results) -> list[str]:

@@ -1,7 +1,8 @@
-"""Draw how much easier deployed networks are to fool than their sources: docs/figures/RUN.svg, from docs/results/RUN.
+"""Draw the figures of stored runs, docs/results/RUN: trainings, the subset's size, deployed networks, percentiles.
 
-And, as a curve, by how much of the activations a quantiser cuts off: docs/figures/resnet20-cifar10-percentiles.svg.
-Needs matplotlib: ``pip install '.[docs]'``, then ``python docs/figures/deployments.py``.
+RUN.svg has what each training came to, or how much easier deployed networks are to fool than their sources;
+conditioning-RUN.svg the rates against the number of models that the images are common to. Needs matplotlib:
+``pip install '.[docs]'``, then ``python docs/figures/runs.py``.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ PERCENTILES = "resnet20-cifar10-deployed-percentiles"
 CALIBRATED = {"-p99": 99, "-p99.9": 99.9, "": 99.99, "-p99.999": 99.999, "-minmax": 100}  # of onnxruntime-int8
 
 
-def curve(path: Path) -> Figure:
+def draw_percentiles(path: Path) -> Figure:
     """Draw the success of single pixel against the percentile that calibration takes for the largest activation."""
     rows = rc.open_run(path).deployments().query("attack == 'single_pixel'").set_index("deployment")
-    found = rows.loc[[f"onnxruntime-int8{kind}" for kind in CALIBRATED]]
-    source = 100 * found.source_value.iloc[0]
-    rates, low, high = (source + 100 * found[name] for name in ("difference", "low", "high"))
+    chosen = rows.loc[[f"onnxruntime-int8{kind}" for kind in CALIBRATED]]
+    source = 100 * chosen.source_value.iloc[0]
+    rates, low, high = (source + 100 * chosen[name] for name in ("difference", "low", "high"))
     figure, axes = plt.subplots(figsize=(6.4, 3.2), layout="constrained")
     places = range(len(CALIBRATED))
     axes.errorbar(places, rates, yerr=[rates - low, high - rates], marker="o", capsize=3, label="deployed, int8")
@@ -39,10 +40,18 @@ def curve(path: Path) -> Figure:
     return figure
 
 
+def save(figure: Figure, name: str) -> None:
+    """Write a figure, the same bytes each time."""
+    figure.savefig(HERE / f"{name}.svg", metadata={"Date": None})
+    plt.close(figure)
+
+
 if __name__ == "__main__":
     plt.rcParams["svg.hashsalt"] = "robustcmp"
+    for path in sorted(RUNS.glob("*-trainings")):
+        save(rc.open_run(path).plot.trainings(paper=True)[0].figure, path.name)
+    for path in sorted(RUNS.glob("*-2018-five-trainings")):
+        save(rc.open_run(path).plot.conditioning()[0].figure, f"conditioning-{path.name}")
     for path in sorted(RUNS.glob("*-deployed*")):
-        figure = rc.open_run(path).plot.deployments()[0].figure
-        figure.savefig(HERE / f"{path.name}.svg", metadata={"Date": None})
-        plt.close(figure)
-    curve(RUNS / PERCENTILES).savefig(HERE / "resnet20-cifar10-percentiles.svg", metadata={"Date": None})
+        save(rc.open_run(path).plot.deployments()[0].figure, path.name)
+    save(draw_percentiles(RUNS / PERCENTILES), "resnet20-cifar10-percentiles")
