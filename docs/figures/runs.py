@@ -40,6 +40,20 @@ def draw_percentiles(path: Path) -> Figure:
     return figure
 
 
+def draw_epochs(path: Path) -> Figure:
+    """Draw the time of an epoch in each framework, at each batch size, with 95 % intervals."""
+    frame = rc.open_benchmark(path).summary_of_training()
+    figure, axes = plt.subplots(figsize=(6.4, 3.2), layout="constrained")
+    for (size, of_size), marker in zip(frame.groupby("batch_size"), "osD", strict=True):
+        ordered = of_size.sort_values("subject", ascending=False)
+        times, low, high = (1000 * ordered[f"epoch_seconds{end}"] for end in ("", "_low", "_high"))
+        axes.errorbar(times, ordered.subject, xerr=[times - low, high - times], fmt=marker, label=f"batch {size}")
+    axes.set(xlabel="an epoch of LeNet-5 on digits, ms", xlim=(0, None))
+    axes.legend(frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
 def save(figure: Figure, name: str) -> None:
     """Write a figure, the same bytes each time."""
     figure.savefig(HERE / f"{name}.svg", metadata={"Date": None})
@@ -54,4 +68,5 @@ if __name__ == "__main__":
         save(rc.open_run(path).plot.conditioning()[0].figure, f"conditioning-{path.name}")
     for path in sorted(RUNS.glob("*-deployed*")):
         save(rc.open_run(path).plot.deployments()[0].figure, path.name)
+    save(draw_epochs(HERE.parent / "measurements" / "train-lenet5-digits-2"), "epochs-lenet5-digits")
     save(draw_percentiles(RUNS / PERCENTILES), "resnet20-cifar10-percentiles")
