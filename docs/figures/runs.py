@@ -1,8 +1,6 @@
-"""Draw the figures of stored runs, docs/results/RUN: trainings, the subset's size, deployed networks, percentiles.
+"""Draw the figures of the pages of results: docs/figures/RUN.svg, and two of their own.
 
-RUN.svg has what each training came to, or how much easier deployed networks are to fool than their sources;
-conditioning-RUN.svg the rates against the number of models that the images are common to. Needs matplotlib:
-``pip install '.[docs]'``, then ``python docs/figures/runs.py``.
+Needs matplotlib: ``pip install '.[docs]'``, then ``python docs/figures/runs.py``.
 """
 
 from __future__ import annotations
@@ -62,11 +60,7 @@ def save(figure: Figure, name: str) -> None:
 
 if __name__ == "__main__":
     plt.rcParams["svg.hashsalt"] = "robustcmp"
-    for path in sorted(RUNS.glob("*-trainings")):
-        save(rc.open_run(path).plot.trainings(paper=True)[0].figure, path.name)
-    for path in sorted(RUNS.glob("*-2018-five-trainings")):
-        save(rc.open_run(path).plot.conditioning()[0].figure, f"conditioning-{path.name}")
-    for path in sorted(RUNS.glob("*-deployed*")):
-        save(rc.open_run(path).plot.deployments()[0].figure, path.name)
+    for run in ("lenet5-mnist-ten-trainings", "lenet5-mnist-2018-five-trainings"):
+        save(rc.open_run(RUNS / run).plot.trainings(paper=True)[0].figure, run)
     save(draw_epochs(HERE.parent / "measurements" / "train-lenet5-digits-2"), "epochs-lenet5-digits")
     save(draw_percentiles(RUNS / PERCENTILES), "resnet20-cifar10-percentiles")
