@@ -474,12 +474,7 @@ class Results:
     @property
     def has_deployments(self) -> bool:
         """Whether deployed networks stand beside the trained models that they were converted from."""
-        return bool(self.manifest.get("deployments")) or bool(self.not_asked)
-
-    @cached_property
-    def not_asked(self) -> dict[str, str]:
-        """Why deployed networks were converted and neither asked nor attacked, by their names."""
-        return {entry["model"][0]: entry["not_applicable"] for entry in self.manifest.get("not_asked", [])}
+        return bool(self.manifest.get("deployments"))
 
     @property
     def compares_sources(self) -> bool:

@@ -402,9 +402,7 @@ def _networks(results: Results) -> Table:
     columns += [Column("classes changed", percent_2), Column("logits apart", str), Column("time, 1,000", str)]
     columns += [Column("time, 10,000", str), Column("control")]
     rows: list[list[Any]] = [
-        [row["deployment"], _size(row), *[NOT_APPLICABLE] * (len(columns) - 2)]
-        if row["not_applicable"]
-        else [
+        [
             row["deployment"],
             _size(row),
             row["clean_accuracy"],
@@ -449,11 +447,6 @@ def _deployments(results: Results) -> Table:
             _within(row),
         ]
         for row in frame.to_dict("records")
-    ]
-    rows += [
-        [name, attack, NOTHING, NOT_APPLICABLE, *[NOTHING] * (len(columns) - 4)]
-        for name in results.not_asked
-        for attack in results.attacks
     ]
     title = (
         f"Deployed minus source, rates in points, 95 % intervals over {over}; p by Holm over all rows; detectable: "

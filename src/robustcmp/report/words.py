@@ -258,7 +258,7 @@ OF_RANKS = {
 }
 
 
-def explain(results: Results) -> list[str]:
+def _explain(results: Results) -> list[str]:
     """Say once what the words of a report mean."""
     terms: dict[str, str] = {}
     if results.verdicts:
@@ -301,7 +301,7 @@ def notes(results: Results) -> list[str]:
         *(deployment_notes(results) if results.has_deployments else []),
         *(check_notes(results.checked) if results.checked else [NO_CHECKS]),
         *(["paper: Guo et al., Fig. 6, measured on their own trained models and images."] if results.paper else []),
-        *explain(results),
+        *_explain(results),
     ]
 
 
@@ -572,8 +572,6 @@ def answer_deployed(results: Results) -> str:
         sentences += _compare_deployed([row for row in rows if not row["not_compared"]])
     else:
         sentences.insert(0, "No answer yet." if strangers else "No attack ran on a deployed network and its source.")
-    for reason, names in _group((reason, name) for name, reason in results.not_asked.items()).items():
-        sentences.append(f"{', '.join(names)}: converted, and not applicable to every attack: {reason}.")
     return " ".join(sentences)
 
 
