@@ -46,10 +46,10 @@ def _round_floats(value: Any) -> Any:
 def of_pages() -> dict[str, str]:
     """Return the digests of the tables between the marks of the pages, which ``tables.py`` writes."""
     digests = {}
-    for page in PAGES:
-        for marked in MARKED.finditer((ROOT / page).read_text(encoding="utf-8")):
+    for path in (*(ROOT / page for page in PAGES), HERE / "across-runs.md"):
+        for marked in MARKED.finditer(path.read_text(encoding="utf-8")):
             rows = [line for line in marked["table"].splitlines() if line.startswith("|")]
-            digests[f"{page}: {marked['name']}"] = _digest("\n".join(rows))
+            digests[marked["name"]] = _digest("\n".join(rows))
     return digests
 
 
