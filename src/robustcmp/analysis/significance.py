@@ -254,7 +254,7 @@ def _permute_together(
         return []
     sizes = [len(group) for group in next(iter(values.values()))]
     permuted = permute(np.array([np.concatenate(groups) for groups in values.values()]), sizes, resamples)
-    adjusted = {f"Brown-Forsythe{of}, {attack}": p for (attack, of), p in zip(values, permuted.adjusted(), strict=True)}
+    adjusted = {f"Brown-Forsythe{of}, {attack}": p for (attack, of), p in zip(values, permuted.adjust(), strict=True)}
     for row in rows:
         row["p_westfall_young"] = adjusted.get(f"{row['test']}, {row['attack']}", math.nan)
     successes = [position for position, (_, of) in enumerate(values) if not of]

@@ -21,7 +21,7 @@ from .foundations import (
     check_pairs,
     check_same_images,
     check_values,
-    pooled_variance,
+    pool_variance,
 )
 from .intervals import split_resamples
 
@@ -259,7 +259,7 @@ def f_test(groups: Sequence[NDArray[np.float64]]) -> Evidence:
     >>> round(statistic, 6), round(p, 4)
     (8.0, 0.1056)
     """
-    within, df = pooled_variance(groups)
+    within, df = pool_variance(groups)
     between = _sum_between(groups) / (len(groups) - 1)
     if between <= NO_VARIANCE or within <= NO_VARIANCE:
         return NOTHING_VARIES
@@ -291,7 +291,7 @@ def brown_forsythe(groups: Sequence[NDArray[np.float64]]) -> Evidence:
     >>> round(statistic, 6), round(p, 4)
     (8.0, 0.1056)
     """
-    pooled_variance(groups)  # or it says what is missing
+    pool_variance(groups)  # or it says what is missing
     between = _sum_between(groups)
     within = scale_unequal(np.array([group.var(ddof=1) for group in groups]), list(map(len, groups)))
     if between <= NO_VARIANCE or within.total <= NO_VARIANCE:
@@ -365,7 +365,7 @@ def welch_t(
     >>> round(difference.statistic, 3), round(difference.p, 4), round(difference.low, 3), round(difference.high, 3)
     (-2.828, 0.1056, -0.504, 0.104)
     """
-    pooled_variance([a, b])  # or it says what is missing
+    pool_variance([a, b])  # or it says what is missing
     return _t_test(float(a.mean() - b.mean()), *standard_error(a, b), confidence, largest)
 
 
@@ -496,7 +496,7 @@ def equivalent_frameworks(
     >>> evidence.p < 0.05, -0.02 < evidence.low, evidence.high < 0.02
     (True, True, True)
     """
-    pooled_variance([a, b])  # or it says what is missing
+    pool_variance([a, b])  # or it says what is missing
     return _one_sided(float(a.mean() - b.mean()), *standard_error(a, b), margin, largest)
 
 

@@ -34,7 +34,7 @@ class Permuted(NamedTuple):
     permuted: NDArray[np.float64]
     exact: bool
 
-    def adjusted(self) -> list[float]:
+    def adjust(self) -> list[float]:
         """Return a p value for each attack, adjusted for their number and dependence."""
         order = np.argsort(-self.observed, kind="stable")
         largest = np.maximum.accumulate(self.permuted[:, order][:, ::-1], axis=1)[:, ::-1]  # of each and those after it
@@ -84,7 +84,7 @@ def permute(rates: NDArray[np.float64], sizes: Sequence[int], resamples: int = 1
     --------
     >>> rates = np.array([[0.1, 0.2, 0.3, 0.7, 0.8, 0.9], [0.5, 0.4, 0.6, 0.5, 0.4, 0.6]])
     >>> permuted = permute(rates, [3, 3])  # of 20 permutations, the data and their mirror image are the extremes
-    >>> permuted.adjusted(), round(permuted.joint([0, 1]).p, 3)
+    >>> permuted.adjust(), round(permuted.joint([0, 1]).p, 3)
     ([0.1, 1.0], 0.1)
     """
     rates = np.asarray(rates, np.float64)
