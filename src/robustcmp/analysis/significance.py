@@ -150,12 +150,14 @@ def _compare_success(outcomes: Outcomes, resamples: int, flips: int) -> list[dic
         return _model_rows(outcomes, "permutation of models", joint, effect, "sign flips", each, differences)
     each = [mcnemar(a, b) for a, b in combinations(values > 0, 2)]
     if len(values) == 2:  # Cochran's approximation is coarse where few images differ
-        name, joint = "McNemar, exact", each[0]
+        name = "McNemar, exact"
+        joint = each[0]
     elif _count_differing(values) < FEW_DIFFER:
         name = "Cochran's Q, permuted"
         joint = Evidence(cochran_q(values > 0).statistic, label_permutation(values, resamples).p)
     else:
-        name, joint = "Cochran's Q", cochran_q(values > 0)
+        name = "Cochran's Q"
+        joint = cochran_q(values > 0)
     return _model_rows(outcomes, name, joint, effect, "McNemar, exact", each, differences)
 
 

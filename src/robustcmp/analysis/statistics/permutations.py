@@ -120,7 +120,8 @@ def _assignments(members: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
         members_of[list(chosen)] = True
         for rest in _assignments(members[~first]):
             assigned = np.empty_like(members)
-            assigned[members_of], assigned[~members_of] = members[0], rest
+            assigned[members_of] = members[0]
+            assigned[~members_of] = rest
             yield assigned
 
 
@@ -131,7 +132,8 @@ def _statistics(rates: NDArray[np.float64], sizes: Sequence[int], members: NDArr
     scaled = np.divide(centred, spread, out=np.zeros_like(centred), where=spread**2 > NO_VARIANCE)
     counts = np.array(sizes, np.float64)[:, None]
     of_groups = (members[:, None, :] == np.arange(len(sizes))[:, None]).astype(np.float64)
-    sums, squares = of_groups @ scaled.T, of_groups @ (scaled**2).T  # (permutations, frameworks, attacks)
+    sums = of_groups @ scaled.T  # (permutations, frameworks, attacks)
+    squares = of_groups @ (scaled**2).T
     between = (sums**2 / counts).sum(axis=1)
     variances = np.maximum(squares - sums**2 / counts, 0) / (counts - 1)
     within = ((1 - counts / counts.sum()) * variances).sum(axis=1)
