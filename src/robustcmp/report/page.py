@@ -141,7 +141,7 @@ VARIABLES = {color: f"var(--data-{position})" for position, color in enumerate(C
 SMALL = 64  # pixels: the longest side of an image in the page
 
 
-class Picture(NamedTuple):
+class _Picture(NamedTuple):
     """A picture with its text alternative."""
 
     svg: Markup
@@ -154,7 +154,7 @@ class Pictures:
     def __init__(self) -> None:
         self.count = 0
 
-    def draw(self, draw: Callable[..., object], title: str, description: str) -> Picture:
+    def draw(self, draw: Callable[..., object], title: str, description: str) -> _Picture:
         """Return what a function draws into the figure that it is passed.
 
         Parameters
@@ -187,7 +187,7 @@ class Pictures:
             f'<title id="{name}-title">{escape(title)}</title><desc id="{name}-desc">{escape(description)}</desc>'
             f"{_put_inline(stream.getvalue(), name)}</svg>"
         )
-        return Picture(Markup(printable(svg)), width)
+        return _Picture(Markup(printable(svg)), width)
 
 
 def _put_inline(svg: str, name: str) -> str:
