@@ -8,7 +8,7 @@ from itertools import combinations, product
 from typing import TYPE_CHECKING, Any
 
 from ..analysis.deployments import DEPLOYED_MARGIN, SUCCESS
-from ..analysis.indicator import indicator_terms, robustness_indicator
+from ..analysis.indicator import find_variants, indicator_terms, robustness_indicator
 from ..analysis.results import Results
 from ..analysis.significance import ALL, ALPHA, OF_DISTANCES, of_distances
 from ..analysis.statistics import Interval
@@ -134,8 +134,8 @@ def _success(results: Results) -> Table:
         *names("attack", "model"),
         Column("success rate", percent),
         Column("95 % over images", interval(percent)),
+        Column("sd over repeats", percent),
     ]
-    columns.append(Column("sd over repeats", percent))
     if results.has_several_trainings:
         columns.append(Column("95 % over trainings", interval(percent)))
         columns.append(Column("sd over trainings", percent))
@@ -302,7 +302,7 @@ def _indicator_variants(results: Results) -> list[Table]:
     columns = [Column("variant"), *(Column(model, number) for model in results.models)]
     rows = [
         [variant, *(r.get(model, math.nan) for model in results.models)]
-        for variant, r in results.indicator_variants.items()
+        for variant, r in find_variants(results).items()
     ]
     return [Table("What R hides: R of each model", columns, rows)]
 
