@@ -70,7 +70,7 @@ CAPABILITIES: dict[str, frozenset[str]] = {
     "chainer": frozenset({"trainable", "gradients", "first of equals"}),
     "mxnet": frozenset({"trainable", "gradients", "first of equals"}),
     "paddle": frozenset({"trainable", "gradients", "first of equals"}),
-    "mlx": frozenset({"trainable", "gradients", "first of equals"}),
+    "mlx": frozenset({"trainable", "gradients"}),
     "tinygrad": frozenset({"trainable", "gradients"}),
     "torch@1.0": frozenset({"trainable", "gradients", "first of equals"}),
     "keras-tensorflow": frozenset({"trainable", "gradients", "first of equals"}),

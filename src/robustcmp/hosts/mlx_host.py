@@ -8,19 +8,27 @@ import numpy as np
 from layers import LayersNetwork
 from protocol import Array, Arrays, serve
 
-NAMES = {"kernel": "weight", "gamma": "weight", "beta": "bias", "mean": "running_mean", "variance": "running_var"}
 mx.set_default_device(mx.cpu)
 
 
 class MlxNetwork(LayersNetwork):  # type: ignore[misc]
-    """A network of `mlx.nn`'s layers, whose images are (N, H, W, C); a weight is held as its layer and its name there."""
+    """A network of `mlx.nn`'s layers, whose images are (N, H, W, C); a weight is held as its layer and its name."""
 
     framework = "mlx"
-    differences = {"initialisation": "kernels and dense biases uniform in ±1/√fan_in, others zero (mlx.nn)"}
+    version = mx.__version__
+    attributes = {
+        "kernel": "weight",
+        "gamma": "weight",
+        "beta": "bias",
+        "mean": "running_mean",
+        "variance": "running_var",
+    }
+    differences = {
+        "initialisation": "kernels and dense biases uniform in ±1/√fan_in, others zero (mlx.nn)",
+        "max pool": "tied maxima share the gradient",
+    }
 
-    @staticmethod
-    def version() -> str:
-        return str(mx.__version__)
+    relu = staticmethod(nn.relu)
 
     def __init__(self, architecture: Dict[str, Any], seed: int) -> None:
         mx.random.seed(seed)
@@ -36,20 +44,17 @@ class MlxNetwork(LayersNetwork):  # type: ignore[misc]
     def batch_norm(self, inputs: int, images: bool) -> Any:
         return nn.BatchNorm(inputs, eps=1e-5, momentum=0.1)
 
-    def relu(self, x: Any) -> Any:
-        return nn.relu(x)
-
     def max_pool(self, x: Any, size: int) -> Any:
         return nn.MaxPool2d(size)(x)
 
     def global_average_pool(self, x: Any) -> Any:
         return x.mean(axis=(1, 2))
 
-    def flatten(self, x: Any) -> Any:
+    def make_flat(self, x: Any) -> Any:
         return x.reshape(x.shape[0], -1)
 
     def weight(self, part: Any, kind: str) -> Any:
-        return part, NAMES.get(kind, kind)
+        return part, self.attributes.get(kind, kind)
 
     def read(self, holder: Any) -> Array:
         part, name = holder

@@ -9,20 +9,20 @@ from layers import ChannelsFirst, channels_first, channels_last
 from paddle import nn
 from protocol import Array, serve
 
-NAMES = {"kernel": "weight", "gamma": "weight", "beta": "bias", "mean": "_mean", "variance": "_variance"}
-
 
 class PaddleNetwork(ChannelsFirst):  # type: ignore[misc]
     """A network of `paddle.nn`'s layers."""
 
     framework = "paddle"
+    version = paddle.__version__
+    attributes = {"kernel": "weight", "gamma": "weight", "beta": "bias", "mean": "_mean", "variance": "_variance"}
     differences = {
         "initialisation": "convolutions He normal, dense layers Xavier uniform, biases zero (paddle.nn)",
     }
 
-    @staticmethod
-    def version() -> str:
-        return str(paddle.__version__)
+    relu = staticmethod(F.relu)
+    max_pool = staticmethod(F.max_pool2d)
+    zeros = staticmethod(paddle.zeros_like)
 
     def __init__(self, architecture: Dict[str, Any], seed: int) -> None:
         paddle.seed(seed)
@@ -38,20 +38,11 @@ class PaddleNetwork(ChannelsFirst):  # type: ignore[misc]
     def batch_norm(self, inputs: int, images: bool) -> Any:
         return (nn.BatchNorm2D if images else nn.BatchNorm1D)(inputs, momentum=0.9, epsilon=1e-5)
 
-    def relu(self, x: Any) -> Any:
-        return F.relu(x)
-
-    def max_pool(self, x: Any, size: int) -> Any:
-        return F.max_pool2d(x, size)
-
     def global_average_pool(self, x: Any) -> Any:
         return x.mean([2, 3])
 
-    def flatten(self, x: Any) -> Any:
+    def make_flat(self, x: Any) -> Any:
         return paddle.flatten(x, 1)
-
-    def weight(self, part: Any, kind: str) -> Any:
-        return getattr(part, NAMES.get(kind, kind))
 
     def read(self, holder: Any) -> Array:
         array = holder.numpy()
@@ -59,9 +50,6 @@ class PaddleNetwork(ChannelsFirst):  # type: ignore[misc]
 
     def write(self, holder: Any, array: Array) -> None:
         holder.set_value(np.ascontiguousarray(array.T if array.ndim == 2 else array))
-
-    def zeros(self, holder: Any) -> Any:
-        return paddle.zeros_like(holder)
 
     def train(self, training: bool) -> None:
         for part in self.parts.values():

@@ -1,5 +1,6 @@
 """The host of tinygrad, on its CPU."""
 
+import importlib.metadata
 from typing import Any, Dict
 
 import numpy as np
@@ -8,7 +9,6 @@ from protocol import Array, serve
 from tinygrad import Context, Tensor, TinyJit, nn
 from tinygrad.helpers import DEV
 
-NAMES = {"kernel": "weight", "gamma": "weight", "beta": "bias", "mean": "running_mean", "variance": "running_var"}
 DEV.value = "CPU"
 
 
@@ -16,17 +16,21 @@ class TinygradNetwork(ChannelsFirst):  # type: ignore[misc]
     """A network of `tinygrad.nn`'s layers."""
 
     framework = "tinygrad"
+    version = importlib.metadata.version("tinygrad")
+    attributes = {
+        "kernel": "weight",
+        "gamma": "weight",
+        "beta": "bias",
+        "mean": "running_mean",
+        "variance": "running_var",
+    }
     differences = {
         "initialisation": "kernels and biases uniform in ±1/√fan_in (tinygrad.nn)",
         "batch norm": "the variance moves towards that of n - 1 values",
         "max pool": "tied maxima share the gradient",
     }
 
-    @staticmethod
-    def version() -> str:
-        import importlib.metadata
-
-        return importlib.metadata.version("tinygrad")
+    relu = staticmethod(Tensor.relu)
 
     def __init__(self, architecture: Dict[str, Any], seed: int) -> None:
         Tensor.manual_seed(seed)
@@ -43,20 +47,14 @@ class TinygradNetwork(ChannelsFirst):  # type: ignore[misc]
     def batch_norm(self, inputs: int, images: bool) -> Any:
         return nn.BatchNorm(inputs, eps=1e-5, momentum=0.1)
 
-    def relu(self, x: Any) -> Any:
-        return x.relu()
-
     def max_pool(self, x: Any, size: int) -> Any:
         return x.max_pool2d((size, size))
 
     def global_average_pool(self, x: Any) -> Any:
         return x.mean((2, 3))
 
-    def flatten(self, x: Any) -> Any:
+    def make_flat(self, x: Any) -> Any:
         return x.flatten(1)
-
-    def weight(self, part: Any, kind: str) -> Any:
-        return getattr(part, NAMES.get(kind, kind))
 
     def read(self, holder: Any) -> Array:
         return holder.numpy()

@@ -73,7 +73,7 @@ def names(*columns: str) -> list[Column]:
 # at a terminal ---------------------------------------------------------------------------------------------------
 
 
-def screen(**options: Any) -> Console:
+def make_console(**options: Any) -> Console:
     """Return a console of rich, in which texts are what they say: no markup, and control characters escaped."""
     from rich.console import Console
     from rich.text import Text
@@ -87,7 +87,9 @@ def screen(**options: Any) -> Console:
 
 def console_for(stream: TextIO, width: int | None, color: bool) -> Console:
     """Return a console that writes plain text, and escape sequences only for colours that were asked for."""
-    return screen(file=stream, width=width or WIDTH, force_terminal=color, no_color=not color, force_jupyter=False)
+    return make_console(
+        file=stream, width=width or WIDTH, force_terminal=color, no_color=not color, force_jupyter=False
+    )
 
 
 def write_text(
@@ -115,7 +117,7 @@ def write_text(
 
 def print_table(console: Console, table: Table) -> None:
     """Print a table; one that is too wide is cut between figures, and each part has all names."""
-    for part in cut(table, console.width):
+    for part in _cut(table, console.width):
         console.print(part)
 
 
@@ -124,7 +126,7 @@ def fits(table: Table, width: int) -> bool:
     return sum(_narrowest(table)) + GAP * len(table.columns) <= width
 
 
-def cut(table: Table, width: int) -> Iterator[Drawn]:
+def _cut(table: Table, width: int) -> Iterator[Drawn]:
     """Yield a table cut so that each part fits."""
     texts = table.written
     narrowest = _narrowest(table)

@@ -67,7 +67,7 @@ class Section(NamedTuple):
 
 def to_html(results: Results) -> str:
     """Return a page about a run. Without Matplotlib it has the tables and no pictures."""
-    return render_page(SECTIONS, results, words.title(results), words.setting(results))
+    return render_page(SECTIONS, results, words.title(results), words.describe_setting(results))
 
 
 def to_notebook(results: Results) -> str:
@@ -76,7 +76,7 @@ def to_notebook(results: Results) -> str:
     return render(
         "notebook.html",
         title=words.title(results),
-        setting=words.setting(results),
+        setting=words.describe_setting(results),
         answer=words.answer(results) if compares else "",
         verdicts=words.state(results),
         together=[*words.all_together(results), *words.spread(results)],
@@ -113,7 +113,7 @@ def render(template: str, **values: Any) -> str:
 def can_draw() -> bool:
     """Return whether a page has pictures: Matplotlib is installed."""
     try:
-        plots.need_matplotlib()
+        plots.require_matplotlib()
     except UsageError:
         return False
     return True
@@ -141,7 +141,7 @@ VARIABLES = {color: f"var(--data-{position})" for position, color in enumerate(C
 SMALL = 64  # pixels: the longest side of an image in the page
 
 
-class Picture(NamedTuple):
+class _Picture(NamedTuple):
     """A picture with its text alternative."""
 
     svg: Markup
@@ -154,7 +154,7 @@ class Pictures:
     def __init__(self) -> None:
         self.count = 0
 
-    def draw(self, draw: Callable[..., object], title: str, description: str) -> Picture:
+    def draw(self, draw: Callable[..., object], title: str, description: str) -> _Picture:
         """Return what a function draws into the figure that it is passed.
 
         Parameters
@@ -187,7 +187,7 @@ class Pictures:
             f'<title id="{name}-title">{escape(title)}</title><desc id="{name}-desc">{escape(description)}</desc>'
             f"{_put_inline(stream.getvalue(), name)}</svg>"
         )
-        return Picture(Markup(printable(svg)), width)
+        return _Picture(Markup(printable(svg)), width)
 
 
 def _put_inline(svg: str, name: str) -> str:
@@ -368,11 +368,11 @@ def _gallery_row(results: Results, row: Sequence[Outcome]) -> dict[str, Any]:
         "tiles": [
             {
                 "model": outcome.model,
-                "outcome": "fooled" if outcome.fooled else "held",
+                "outcome": "fooled" if outcome.is_fooled else "held",
                 "taken_for": outcome.taken_for,
-                "distance": f"{norm} {distance(outcome.distance)}" if outcome.fooled else "",
+                "distance": f"{norm} {distance(outcome.distance)}" if outcome.is_fooled else "",
                 "adversarial": png(outcome.adversarial),
-                "perturbation": png(outcome.perturbation) if outcome.fooled else None,
+                "perturbation": png(outcome.perturbation) if outcome.is_fooled else None,
             }
             for outcome in row
         ],
