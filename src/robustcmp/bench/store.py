@@ -99,7 +99,7 @@ class BenchmarkStore:
         return self.path(key).exists()
 
     @contextmanager
-    def writing(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         """Be the only one who writes it; the directory is made if it is not there.
 
         Raises
