@@ -227,7 +227,7 @@ def test_the_table_of_the_summary_as_json_has_every_key() -> None:
 @page
 def test_commands_that_are_shown_can_be_given(path: Path) -> None:
     for _, _, block in FENCED.findall(path.read_text(encoding="utf-8")):
-        for name, rest in re.findall(r"^(?:python -m robustcmp\.|robustcmp )(\w+)((?: [^#\n]+)?)", block, re.MULTILINE):
+        for name, rest in re.findall(r"^(?:python -m robustcmp\.|robustcmp )(\w+)((?: [^#>\n]+)?)", block, re.MULTILINE):
             PARSERS[name]().parse_args(shlex.split(rest))
 
 
