@@ -151,7 +151,7 @@ def _deployments() -> Rows:
     for name in names():
         runtime, _ = split(name)
         how = conversion(name)
-        missing = runtime.missing() or runtime.not_applicable
+        missing = runtime.explain_absence()
         rows.append(
             {
                 "deployment": name,
