@@ -382,7 +382,7 @@ def several_attacks(
     common, own = rng.normal(size=(1, frameworks, runs)), rng.normal(size=(attacks, frameworks, runs))
     rates = (shared * common + math.sqrt(1 - shared**2) * own) * spreads[..., None]
     permuted = permute(rates.reshape(attacks, -1), [runs] * frameworks, 500)
-    return (permuted.joint(range(attacks)).p if joint else min(permuted.adjusted())) < 0.05
+    return (permuted.joint(range(attacks)).p if joint else min(permuted.adjust())) < 0.05
 
 
 @simulation
