@@ -24,6 +24,7 @@ PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").g
 PARSERS = {name: import_module(f"robustcmp.cli.{name}")._parser for name in command.COMMANDS}
 
 FENCED = re.compile(r"^```(\w*)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+COMMAND = re.compile(r"^(?:python -m robustcmp\.|robustcmp )(\w+)((?: [^#>\n]+)?)", re.MULTILINE)
 NUMBER = re.compile(r"-?\d+\.\d+")
 # A path of the repository in backticks; a word in capitals stands for a name, as in zoo/MODEL.toml.
 NAMED_PATH = re.compile(
@@ -227,7 +228,7 @@ def test_the_table_of_the_summary_as_json_has_every_key() -> None:
 @page
 def test_commands_that_are_shown_can_be_given(path: Path) -> None:
     for _, _, block in FENCED.findall(path.read_text(encoding="utf-8")):
-        for name, rest in re.findall(r"^(?:python -m robustcmp\.|robustcmp )(\w+)((?: [^#>\n]+)?)", block, re.MULTILINE):
+        for name, rest in COMMAND.findall(block):
             PARSERS[name]().parse_args(shlex.split(rest))
 
 
