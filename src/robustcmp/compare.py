@@ -33,7 +33,7 @@ from .runs.question import Question, validate
 from .runs.subset import choose_subset, classify
 
 _log = logging.getLogger("robustcmp")
-LONG = 180.0  # seconds of attacks beside which processes of their own cost less than a twentieth: docs/scale.md
+LONG = 180.0  # seconds of attacks beside which processes of their own cost less than a twentieth: docs/clusters.md
 
 
 def evaluate(
