@@ -129,16 +129,16 @@ def test_parameters_are_those_of_when_it_was_wrapped() -> None:
 
 
 def test_trainings_of_a_pair_share_their_programs() -> None:
-    from robustcmp.frameworks import jax_network
+    from robustcmp.frameworks import jax as adapter
 
     def asked(seed: int) -> None:
         classifier = Classifier(rc.wrap((logits, weights(seed)), device="cpu")).compile(drawn())
         np.testing.assert_allclose(classifier.logits(drawn()), logits(weights(seed), drawn()), atol=1e-5)
 
     asked(0)
-    before = set(jax_network._programs)
+    before = set(adapter._programs)
     asked(1)
-    assert set(jax_network._programs) == before
+    assert set(adapter._programs) == before
 
 
 def test_what_is_no_array_stays_as_it_is() -> None:

@@ -8,8 +8,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import robustcmp as rc
 from robustcmp.analysis.followups import Conditioning
@@ -114,12 +112,6 @@ def test_outcomes_are_stored_and_shown(ev: rc.Evaluation) -> None:
     assert [len(line.get_xdata()) for line in axes[0].lines] == [6, 6, 6]
 
 
-def test_without_conditioning_the_error_names_the_call(asked: dict[str, Any]) -> None:
-    evaluation = rc.evaluate(**asked, batch_size=64)
-    with pytest.raises(UsageError, match="run_conditioning"):
-        _ = rc.open_run(evaluation.results.run.directory).conditioning
-
-
 def test_a_suite_on_all_images_is_not_conditional(asked: dict[str, Any]) -> None:
     suite = Suite("all", "", 20, 1, {"apgd": APGD(loss="ce", epsilon=0.01, steps=2, restarts=1)}, "all")
     evaluation = rc.evaluate(**asked | {"suite": suite}, batch_size=64)
@@ -174,19 +166,6 @@ def test_strata_are_weighted_by_all_their_images() -> None:
     rates, images = conditioning.rates(0, np.array([1]))
     assert images.tolist() == [1000, 900]
     assert rates[:, 0] == pytest.approx([(80 + 100) / 1000, (80 + 100) / 900])
-
-
-@given(st.data())
-def test_rates_are_rates(data: st.DataObject) -> None:
-    models, n = data.draw(st.integers(1, 4)), data.draw(st.integers(0, 6))
-    table = st.lists(st.lists(st.booleans(), min_size=n, max_size=n), min_size=models, max_size=models)
-    falls = [[float(fell) for fell in row] for row in data.draw(table)]
-    counts = data.draw(st.integers(1, 500)), data.draw(st.integers(n, 500))
-    common = data.draw(st.lists(st.sampled_from([0.0, 0.25, 1.0]), min_size=models, max_size=models))
-    conditioning = Conditioning(Stub(common), made(data.draw(table), falls, counts))  # type: ignore[arg-type]
-    curve = conditioning.curve(picks=3)
-    assert curve.success_rate.between(-1e-12, 1 + 1e-12).all()
-    assert curve.images.between(0, 1).all()
 
 
 def test_the_command_refuses_a_suite_on_all_images(capsys: pytest.CaptureFixture[str]) -> None:

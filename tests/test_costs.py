@@ -145,16 +145,6 @@ def test_both_sessions_of_an_interrupted_run_are_kept(
     assert costs.queries.sum() == straight.costs.queries.sum()
 
 
-def test_a_run_without_costs(evaluate: Evaluate) -> None:
-    ev = evaluate()
-    (ev.results.run.directory / "costs.jsonl").unlink()
-    before = files(ev.results.run.directory)
-    costs = evaluate().costs
-    assert costs.empty
-    assert tuple(costs.columns) == COST_COLUMNS
-    assert files(ev.results.run.directory) == before
-
-
 def test_peak_memory_is_that_of_each_group() -> None:
     if not forget_peak_memory():
         pytest.skip("this system knows one peak for a process")

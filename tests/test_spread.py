@@ -99,13 +99,6 @@ def test_nothing_is_asked_beyond_the_draws(spread: rc.Evaluation) -> None:
     assert "vulnerable_pixels" not in spread.dataset
 
 
-def test_the_same_call_does_nothing(spread: rc.Evaluation, asked: dict[str, Any]) -> None:
-    before = sorted(path.name for path in (spread.results.run.directory / "cells").iterdir())
-    again = rc.evaluate(**asked, spread_repeats=True, out=spread.results.run.directory)
-    assert again.dataset.identical(spread.dataset)
-    assert sorted(path.name for path in (spread.results.run.directory / "cells").iterdir()) == before
-
-
 def test_one_training_has_all_repeats(asked: dict[str, Any]) -> None:
     models = {name: origins[:1] for name, origins in asked["models"].items()}
     ev = rc.evaluate(**(asked | {"models": models}), spread_repeats=True, repeats=2)
