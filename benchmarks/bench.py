@@ -1,4 +1,4 @@
-"""Measure how near the attacks are to the forward-pass floor, how they grow, and what other tools take.
+"""Measure how near the attacks are to the forward-pass floor, and what other tools take.
 
 The floor of an attack is (queries that are asked) / (the best forward rate of this model). Everything is measured in
 one process pinned to two cores, the forward rate again before and after each attack, as machines drift: compare ratios.
@@ -25,7 +25,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +41,6 @@ from robustcmp.models.classifier import Classifier
 from robustcmp.models.preflight import check_gradient
 from robustcmp.networks.architecture import get_architecture
 from robustcmp.provenance import made_with, processor
-from robustcmp.runs.tasks import forget_peak_memory, peak_memory
 from robustcmp.sources.from_zoo import FromZoo, find_weights
 from robustcmp.sources.recipes import load_test_set
 
@@ -138,7 +136,6 @@ def time_attack(
         "ratio": seconds * rate / asked,
         "success_rate": float(np.mean(fooled)),
         "fooled": np.asarray(fooled[0]).tolist(),
-        "peak_memory_mib": (peak_memory() or 0) / 2**20,
     }
 
 
@@ -197,36 +194,6 @@ def rivals(frameworks: list[str], data: Dataset) -> Iterator[dict[str, Any]]:
                 }
 
 
-def memory(frameworks: list[str], data: Dataset) -> Iterator[dict[str, Any]]:
-    """Measure the peak memory of attacks on 1,000 images, once and nine times, and on 9,000, each in its own process.
-
-    The nine thousands are those 9,000 images, and the batch size is one that 1,000 images fill: what differs is how
-    many images there are at once.
-    """
-    for framework, name, (n, calls) in product(frameworks, drawn(), ((1000, 9), (9000, 1))):
-        code = f"import sys; sys.path.insert(0, {str(HERE)!r}); import bench"
-        code += f"; bench.print_peaks({framework!r}, {name!r}, {n}, {calls})"
-        done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True)
-        for line in done.stdout.splitlines():
-            yield {"framework": framework, "attack": name, "images": n} | json.loads(line)
-
-
-def print_peaks(framework: str, name: str, n: int, calls: int) -> None:
-    """Attack n images, and then the next n; print the memory held at first and the most until then, after each."""
-    counted = Counted(framework, "lenet5", rc.load_dataset("mnist"))
-    counted.classifier = counted.classifier.with_batch_size(256)
-    images = counted.images
-    labels = counted.labels
-    forget_peak_memory()
-    before = (peak_memory() or 0) / 2**20
-    for call in range(calls):
-        counted.images = images[n * call :]
-        counted.labels = labels[n * call :]
-        run_attack(counted, drawn()[name], n, [0])
-        peak = (peak_memory() or 0) / 2**20
-        print(json.dumps({"calls": call + 1, "before_mib": before, "peak_memory_mib": peak}))
-
-
 def hosted(frameworks: list[str], data: Dataset) -> Iterator[dict[str, Any]]:
     """Time forward passes in hosts whose environments are there, as the parent and as the host itself measure them."""
     for name in filter(environments.is_ready, environments.SETUPS):
@@ -254,7 +221,6 @@ PARTS: dict[str, Callable[[list[str], Dataset], Iterator[dict[str, Any]]]] = {
     "floor": floor,
     "hosted": hosted,
     "rivals": rivals,
-    "memory": memory,
 }
 
 

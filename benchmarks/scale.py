@@ -102,7 +102,7 @@ def many_cells(directory: Path) -> dict[str, Any]:
     run = Run.create(directory / "run", keep_images=False)
     manifest = made_up_manifest(suite, keys, cells)
     began = time.perf_counter()
-    with run.writing():
+    with run.lock():
         run.write_manifest(manifest)
         rates = {key: dict(zip(suite.attacks, rng.beta(4, 10, len(suite.attacks)), strict=True)) for key in keys}
         for cell in cells:

@@ -277,13 +277,6 @@ def measuring(results: dict[str, Any]) -> str:
     return _table(["measured", "found"], rows)
 
 
-def measuring_machine(results: dict[str, Any]) -> str:
-    """The machines, the versions and how busy they were."""
-    parts = {"two names": "null", "slowed": "slowed", "looking": "sampling"}
-    contents = {name: results["measuring"][part] for name, part in parts.items()}
-    return _machines({f"{name}, at a load of {content['load']:.1f}": content for name, content in contents.items()})
-
-
 def _trained_in_batches(run: str) -> str:
     """Each framework's row of a stored benchmark of trainings at several batch sizes, the fastest first."""
     benchmark = rc.open_benchmark(DOCS / "measurements" / run)
@@ -310,40 +303,6 @@ def _trained_in_batches(run: str) -> str:
 def _accuracy(row: dict[str, Any]) -> str:
     low, high = row["validation_accuracy_low"], row["validation_accuracy_high"]
     return f"{row['validation_accuracy']:.1%} ({100 * low:.1f} to {100 * high:.1f})"
-
-
-def _trained_in_steps(run: str) -> str:
-    """Each framework's row of a stored benchmark of shares of an epoch, the fastest first."""
-    benchmark = rc.open_benchmark(DOCS / "measurements" / run)
-    lines = [
-        [
-            row["subject"],
-            _with_interval(row, "call_seconds"),
-            _slower(benchmark, row),
-            _mebibytes(row),
-            f"{row['busy']:.0%}",
-        ]
-        for row in benchmark.summary_of_training().sort_values("call_seconds").to_dict("records")
-    ]
-    return _table(["framework", "a step", "slower than it", "memory", "busy"], lines)
-
-
-def _trained(run: str) -> str:
-    """Each framework's row of a stored benchmark of trainings, the fastest first."""
-    benchmark = rc.open_benchmark(DOCS / "measurements" / run)
-    lines = [
-        [
-            row["subject"],
-            _with_interval(row, "epoch_seconds"),
-            _milliseconds(row["first_epoch_seconds"]),
-            _slower(benchmark, row),
-            _mebibytes(row),
-            f"{row['validation_accuracy']:.1%}",
-            f"{row['busy']:.0%}",
-        ]
-        for row in benchmark.summary_of_training().sort_values("epoch_seconds").to_dict("records")
-    ]
-    return _table(["framework", "an epoch", "the first", "slower than it", "memory", "accuracy", "busy"], lines)
 
 
 def _predicted(*runs: str) -> str:
@@ -407,13 +366,8 @@ PAGES: dict[str, dict[str, Part]] = {
     },
     "training-and-prediction.md": {
         "measuring": measuring,
-        "measuring_machine": measuring_machine,
-        "trained_lenet1": lambda _: _trained_in_batches("train-lenet1-digits-2"),
         "trained_lenet5": lambda _: _trained_in_batches("train-lenet5-digits-2"),
-        "trained_keras": lambda _: _trained("train-lenet1-digits-keras"),
-        "trained_resnet20": lambda _: _trained_in_steps("train-resnet20-cifar10"),
         "predicted_lenet1": lambda _: _predicted("predict-lenet1-digits"),
-        "predicted_lenet5": lambda _: _predicted("predict-lenet5-digits-2"),
         "predicted_deployed": lambda _: _predicted("predict-lenet5-mnist-one", "predict-lenet5-mnist"),
     },
     "performance.md": {

@@ -95,7 +95,7 @@ def write(
         control={},
         environment=ENVIRONMENT,
     )
-    with store.writing():
+    with store.lock():
         for each in measurements:
             store.save(each)
         store.write_manifest(msgspec.structs.replace(manifest, **changed))

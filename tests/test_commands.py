@@ -6,7 +6,6 @@ import importlib.metadata
 import io
 import json
 import os
-import shlex
 import shutil
 import subprocess
 import sys
@@ -23,13 +22,11 @@ from robustcmp.attacks import AttackResult
 from robustcmp.cli import command, screen
 from robustcmp.cli import eval as eval_command
 from robustcmp.cli import train as train_command
-from robustcmp.data import cifar10, mnist
 from robustcmp.frameworks import list_installed
 from robustcmp.networks.weights import read_weights
 from robustcmp.records.attack import Cell
 from robustcmp.records.store import Run
 from robustcmp.report.text import summary
-from robustcmp.sources.recipes import SHIPPED
 
 QUICK = """
 description = "two attacks without a long search"
@@ -311,14 +308,6 @@ def test_unusable_arguments_end_with_2_before_any_work(mistake: str, run: Call, 
     assert [path.name for path in elsewhere.iterdir()] == ["quick.toml"]
 
 
-def test_a_suite_with_a_mistake(run: Call, elsewhere: Path) -> None:
-    (elsewhere / "mine.toml").write_text('[attacks.x]\nattack = "FGSM"\nepsilon = 4\n')
-    done = run(eval_command.main, *quick(suite="mine.toml"))
-    assert done.status == 2
-    assert "error: the suite mine.toml: [attacks.x]: FGSM: unknown key 'epsilon': did you mean 'epsilons'?" in done.err
-    assert not (elsewhere / "runs").exists()
-
-
 def test_a_file_where_the_run_should_be(run: Call, elsewhere: Path) -> None:
     (elsewhere / "taken").write_text("mine")
     for out in ("taken", "taken/below"):
@@ -364,56 +353,6 @@ def test_weights_that_nobody_trained(run: Call) -> None:
     assert nowhere.status == 1
     assert all(f"{name}: 40 to 41" in nowhere.err for name in list_installed())
     assert nowhere.err.count("--training-seeds 40 41") == len(list_installed())
-
-
-def test_the_commands_that_an_error_names_mend_it(run: Call, own_cache: Path) -> None:
-    arguments = quick(training_seeds=[0, 41, 42], images=2)
-    done = run(eval_command.main, *arguments)
-    assert done.status == 1
-    (advised,) = (line.strip() for line in done.err.splitlines() if line.startswith("  python"))
-    *door, _ = given = shlex.split(advised)
-    assert door[:3] == ["python", "-m", "robustcmp.train"]
-    assert run(train_command.main, *given[3:], "--epochs", 1).status == 0
-    assert (own_cache / "weights" / "lenet1-digits-torch-default-41.h5").exists()
-    done = run(eval_command.main, *arguments)
-    assert done.status == 0
-    assert "trained here" in done.err
-    assert rc.open_run("runs/lenet1-digits-quick").results.training_seeds == [0, 41, 42]
-
-
-@pytest.mark.parametrize(("model", "advised"), [("lenet1", True), ("resnet20", False)])
-def test_only_a_dataset_that_the_model_has_a_recipe_for_is_advised(
-    model: str, advised: bool, run: Call, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("ROBUSTCMP_DATA", raising=False)
-    monkeypatch.setattr(mnist, "URLS", ("http://127.0.0.1:9/",))
-    monkeypatch.setattr(cifar10, "URL", "http://127.0.0.1:9/cifar-10-binary.tar.gz")
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    done = run(eval_command.main, *quick(model=model, dataset={"lenet1": "mnist"}.get(model)))
-    assert done.status == 1
-    assert "Cannot get" in done.err
-    assert ("digits" in done.err) is advised
-
-
-def test_weights_that_are_damaged(run: Call, own_cache: Path, elsewhere: Path) -> None:
-    name = "lenet1-digits-torch-default-0.h5"
-    path = own_cache / "weights" / name
-    path.parent.mkdir(parents=True)
-    shutil.copyfile(str(SHIPPED / "weights" / name), path)
-    assert "trained here" in run(eval_command.main, *quick(out="before")).err
-    path.write_bytes(path.read_bytes()[:-2000])
-    done = run(eval_command.main, *quick())
-    assert (done.status, done.out) == (1, "")
-    assert f"error: {path}" in done.err
-    assert "expected SHA-256" in done.err
-    assert not (elsewhere / "runs").exists()
-
-
-def test_an_attack_that_cannot_run_is_one_error(run: Call, elsewhere: Path) -> None:
-    (elsewhere / "feed.toml").write_text('[attacks.x]\nattack = "DatasetAttack"\n')
-    done = run(eval_command.main, *quick(suite="feed.toml"))
-    assert done.status == 1
-    assert "error: Foolbox's DatasetAttack cannot attack a model of torch" in done.err
 
 
 # train
@@ -586,6 +525,6 @@ def test_lines_at_a_terminal_are_broken_between_words() -> None:
         "jax/0 failed",
         command,
         "  fgsm on torch/0: it failed,",
-        "  too",
+        "too",
     ]
     assert screen.wrap("word " * 30, io.StringIO()) == "word " * 30

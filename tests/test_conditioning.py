@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import permutations
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,8 +12,6 @@ from robustcmp.analysis.followups import Conditioning
 from robustcmp.analysis.twins import Twins
 from robustcmp.attacks import APGD, FGSM, SinglePixel
 from robustcmp.attacks.suite import Suite
-from robustcmp.cli import command
-from robustcmp.cli import eval as eval_command
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import UsageError
 from robustcmp.models.model import Model
@@ -91,18 +87,6 @@ def test_the_curve_ends_with_the_rates_of_the_run(ev: rc.Evaluation) -> None:
     assert ev.conditioning.equals(curve)  # drawn again alike
 
 
-def test_the_curve_is_the_mean_over_all_orders(ev: rc.Evaluation) -> None:
-    assert ev.results.conditioned is not None
-    rates = [
-        ev.results.conditioned.rates(model, np.array(order))[0]
-        for model in (0, 1)
-        for order in permutations([i for i in range(6) if i != model])
-    ]
-    curve = ev.results.conditioned.curve(picks=1000).set_index(["attack", "model", "models"]).success_rate.sort_index()
-    for column, attack in enumerate(ev.results.attacks):
-        assert curve[attack, "a"].to_numpy() == pytest.approx(np.mean(rates, axis=0)[:, column], abs=0.004)
-
-
 def test_outcomes_are_stored_and_shown(ev: rc.Evaluation) -> None:
     opened = rc.open_run(ev.results.run.directory)
     assert opened.conditioning.equals(ev.conditioning)
@@ -166,23 +150,3 @@ def test_strata_are_weighted_by_all_their_images() -> None:
     rates, images = conditioning.rates(0, np.array([1]))
     assert images.tolist() == [1000, 900]
     assert rates[:, 0] == pytest.approx([(80 + 100) / 1000, (80 + 100) / 900])
-
-
-def test_the_command_refuses_a_suite_on_all_images(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--model", "lenet1", "--dataset", "digits", "--framework", "torch", "--suite", "reference"]
-    assert eval_command.main([*arguments, "--also", "conditioning"]) == 2
-    assert "attacks all images" in capsys.readouterr().err
-
-
-def test_the_command_measures_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = [
-        *("--model", "lenet1", "--dataset", "digits", "--framework", "torch", "--training-seeds", "0", "1"),
-        *("--suite", "smoke", "--images", "10", "--repeats", "1", "--out", str(tmp_path / "run"), "--quiet"),
-    ]
-    assert eval_command.main(arguments) == 0
-    report = ["report", str(tmp_path / "run"), "--format", "text"]
-    assert command.main(report) == 0
-    assert "so many models" not in capsys.readouterr().out
-    assert eval_command.main([*arguments, "--also", "conditioning"]) == 0
-    assert command.main(report) == 0
-    assert "so many models" in capsys.readouterr().out

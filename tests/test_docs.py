@@ -182,12 +182,16 @@ TABLES = runpy.run_path(str(ROOT / "docs/results/tables.py"))
 
 
 @pytest.mark.parametrize(
-    ("path", "whole"),
-    [pytest.param(path, whole, marks=[pytest.mark.slow] if whole else []) for path, whole in TABLES["PAGES"].items()],
+    "path", [pytest.param(path, marks=[] if path == "README.md" else [pytest.mark.slow]) for path in TABLES["PAGES"]]
 )
-def test_the_tables_are_those_of_the_runs(path: str, whole: bool) -> None:
+def test_the_tables_are_those_of_the_runs(path: str) -> None:
     text = (ROOT / path).read_text(encoding="utf-8")
-    assert TABLES["page"](text, whole) == text, "run python docs/results/tables.py"
+    assert TABLES["page"](text) == text, "run python docs/results/tables.py"
+
+
+@pytest.mark.slow
+def test_the_tables_across_runs_are_those_of_the_runs() -> None:
+    assert (ROOT / "docs/results/across-runs.md").read_text(encoding="utf-8") == TABLES["across_runs"]()
 
 
 def test_the_papers_pixel_rates_are_of_five_repeats_or_more() -> None:
@@ -202,13 +206,6 @@ def test_the_tables_are_those_of_the_benchmarks(page: str) -> None:
     tables = runpy.run_path(str(ROOT / "benchmarks/tables.py"))
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     assert tables["write_tables"](text, tables["read"](), tables["PAGES"][page]) == text, "run benchmarks/tables.py"
-
-
-def test_every_run_stands_on_a_page() -> None:
-    pages = "".join((ROOT / path).read_text(encoding="utf-8") for path in TABLES["PAGES"])
-    for run in TABLES["RUNS"]:
-        marks = (f"<!-- {run} -->", f"<!-- {run}, screen -->", f"<!-- {run}, deployed -->")
-        assert any(mark in pages for mark in marks), run
 
 
 @pytest.mark.parametrize("name", PARSERS)
@@ -226,8 +223,8 @@ def test_the_commands_page_has_every_command() -> None:
 
 
 def test_the_table_of_the_summary_as_json_has_every_key() -> None:
-    code = ast.parse((ROOT / "src/robustcmp/analysis/results.py").read_text(encoding="utf-8"))
-    functions = [part for part in code.body if getattr(part, "name", None) in ("as_json", "_uncertainty")]
+    code = ast.parse((ROOT / "src/robustcmp/report/exports.py").read_text(encoding="utf-8"))
+    functions = [part for part in code.body if getattr(part, "name", None) == "to_json"]
     keys = set()
     for node in (part for function in functions for part in ast.walk(function)):
         match node:
@@ -260,6 +257,8 @@ DIGESTS = runpy.run_path(str(ROOT / "docs/results/digests.py"))
 def test_no_figure_of_a_published_run_has_changed(run: str) -> None:
     stored = json.loads(DIGESTS["STORED"].read_text(encoding="utf-8"))
     assert DIGESTS["of_run"](run) == stored["runs"][run], "see docs/results/digests.py"
+    beside = (ROOT / "docs/results" / run / "tables.md").read_text(encoding="utf-8")
+    assert TABLES["supplement"](run) == beside, "run python docs/results/tables.py"
 
 
 def test_the_page_of_what_people_bring_shows_how_its_tests_ended() -> None:

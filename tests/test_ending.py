@@ -115,24 +115,6 @@ def test_a_signal_at_the_very_beginning(arguments: list[str], command: str, numb
         ended(child, number, command)
 
 
-def test_a_signal_before_all_is_imported_that_the_last_words_need() -> None:
-    """On a busy machine that takes longer than the last words are waited for."""
-    code = """
-import sys, time, signal
-from robustcmp.cli import ending
-class Slow:
-    def find_spec(name, path, target=None):
-        if name == "shutil":
-            time.sleep(2)
-sys.meta_path.insert(0, Slow)
-handle = ending._handle
-ending._handle = lambda: (handle(), signal.raise_signal(signal.SIGHUP))
-sys.exit(ending.run_process(lambda: 0, "robustcmp.eval"))
-"""
-    with started("-c", code) as child:
-        ended(child, signal.SIGHUP)
-
-
 def test_the_console_script_handles_signals_as_soon_as_its_module_is_there() -> None:
     script = Path(sys.executable).with_name("robustcmp").read_text()
     assert "from robustcmp.cli.script import main" in script
@@ -250,42 +232,6 @@ sys.exit(ending.run_process(lambda: command.run_command(run, "robustcmp.eval", N
 
 
 # terminals
-
-
-@pytest.mark.slow
-def test_a_terminal_that_is_closed(elsewhere: Path) -> None:
-    terminal, end = os.openpty()
-
-    command = [
-        "setsid",
-        "--ctty",
-        *as_at_a_terminal(),
-        sys.executable,
-        *EXAMPLE,
-        "--training-seeds",
-        "0",
-        "--out",
-        "run",
-    ]
-    with subprocess.Popen(command, stdin=end, stdout=end, stderr=end) as child:
-        os.close(end)
-        threading.Thread(target=_drain, args=(terminal,), daemon=True).start()
-        try:
-            wait_for(child, lambda: list(elsewhere.glob("run/cells/*.h5")))  # type: ignore[arg-type]
-            os.close(terminal)
-            assert child.wait(timeout=60) == 128 + signal.SIGHUP
-        finally:
-            child.kill()
-    assert len(list(elsewhere.glob("run/cells/*.h5"))) == 1
-
-
-def _drain(terminal: int) -> None:
-    """Read what comes, as a terminal does, until it is closed."""
-    try:
-        while os.read(terminal, 1024):
-            pass
-    except OSError:
-        pass
 
 
 def test_standard_error_that_is_gone_changes_nothing() -> None:

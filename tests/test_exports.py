@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 from functools import cache
 from pathlib import Path
@@ -76,14 +75,6 @@ def test_an_attack_that_cannot_run_has_no_rate() -> None:
     assert "& -- & --" in ev.to_latex()
 
 
-def test_a_device_stays_a_device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Whoever may write into /dev would otherwise have a file in its place."""
-    replaced = []
-    monkeypatch.setattr(os, "replace", lambda *names: replaced.append(names))
-    opened().to_html("/dev/null")
-    assert replaced == []
-
-
 # LaTeX
 
 
@@ -124,10 +115,6 @@ def test_special_characters_are_escape(fresh: rc.Evaluation) -> None:
     assert r"\label{tab:mine-my_own-quick_one}" in latex
 
 
-def test_attacks_beside_r_leave_it_out() -> None:
-    assert "$R$" not in opened("reference/lenet1-mnist-nearest-l2").to_latex()
-
-
 # BibTeX
 
 ENTRY = re.compile(r"@(\w+)\{([\w]+),\n(.*?)\n\}\n", re.DOTALL)
@@ -162,13 +149,6 @@ def test_an_attack_says_what_to_cite_for_it(attack: Attack) -> None:
     assert attack.record.cite == attack.cite
     assert len(entries(attack.cite + "\n")) == 1
     assert "cite" not in attack.record.outcome  # or every stored cell would be another
-
-
-def test_what_is_not_known_has_no_entry(fresh: rc.Evaluation) -> None:
-    cited = entries(to_bibtex(fresh.results))
-    # "d" is a network without a name; the other is known by its own metadata.
-    assert {"paszke2019pytorch", "alpaydin1998optical", "lecun1998gradient", "goodfellow2015explaining"} <= set(cited)
-    assert not {"abadi2016tensorflow", "bradbury2018jax", "he2016deep"} & set(cited)
 
 
 # the command

@@ -29,7 +29,7 @@ from robustcmp.networks.architecture import get_architecture
 from robustcmp.networks.weights import WeightsFile, write_weights
 from robustcmp.sources.from_files import FromFile, load_network
 from robustcmp.sources.from_zoo import FromZoo, find_weights
-from robustcmp.sources.named_files import describe_normalisation, describe_pooling, directory_part, file_origins
+from robustcmp.sources.named_files import describe_normalisation, directory_part, file_origins
 
 # Keras reads its own variables in a way that NumPy 2 warns of, when it saves them.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
@@ -602,9 +602,6 @@ def test_broken_files_are_one_message(folder: Path, name: str) -> None:
         (["a/b:torch=own.npz"], "lenet1", "the name before the framework should be"),
         (["a\tb:torch=own.npz"], "lenet1", "the name before the framework should be"),
         ([f"{'a' * 41}:torch=own.npz"], "lenet1", "the name before the framework should be"),
-        (["JAX:torch=own.npz"], "lenet1", "JAX is the name of another framework than torch"),
-        (["keras:torch=own.npz"], "lenet1", "keras is the name of another framework than torch"),
-        (["onnxruntime-int8:torch=own.npz"], "lenet1", "is the name of another framework than torch"),
         (["a:torch=own.npz", "b:torch=copy.npz"], "lenet1", "given twice, or it is a copy"),
     ],
 )
@@ -720,7 +717,6 @@ def test_names_in_the_name_of_the_directory(folder: Path) -> None:
     origins = file_origins(named, "lenet1")
     assert [*origins] == ["torch", "my own", "pytorch"]
     assert directory_part(origins) == "torch-a-runs-best-c-d-my-own-pytorch"
-    assert describe_pooling(origins)[0].endswith("To compare them, name each: a:torch=a.pt b:torch=runs/best.pt …")
     many = [directory_part(file_origins([f"torch=nets:f{i}" for i in range(n)])) for n in (40, 41)]
     assert many[0] != many[1]
     assert max(map(len, many)) == 60
@@ -766,7 +762,6 @@ def test_two_models_of_one_framework_are_compared_by_name(folder: Path, capfd: p
     assert eval_command.main(own) == 0
     said = capfd.readouterr()
     assert "2 models; 4 images" in said.out
-    assert "taken as trainings" not in said.err
     out = "runs/lenet1-digits-smoke-weights-mine-yours"
     ev = rc.open_run(out)
     assert ev.results.models == ["mine", "yours"]
@@ -774,12 +769,6 @@ def test_two_models_of_one_framework_are_compared_by_name(folder: Path, capfd: p
     assert [*ev.tests("models").a.unique()] == ["all", "mine"]
     assert "yours" in Path(out, "report.html").read_text()
     assert report_command.main([out]) == 0
-    capfd.readouterr()
-
-    pooling = ["--weights", "torch=a.pt", "torch=nets:trained", *given]
-    assert eval_command.main(pooling) == 0
-    said = capfd.readouterr()
-    assert "torch: 2 networks are taken as trainings of one model" in said.err
 
 
 def test_options_that_do_not_go_with_files(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -1,74 +1,18 @@
-"""What is seen of a process and of a machine, by fakes of what the system shows."""
+"""What is seen of a process and of a machine."""
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
 from collections import namedtuple
 from pathlib import Path
-from types import SimpleNamespace
 
 import psutil
-import pynvml
 import pytest
 
 from robustcmp.bench import machine
-from robustcmp.bench.measurement import Resources
 from robustcmp.errors import UsageError
-
-
-def watch_this(looks: int = 3) -> Resources:
-    """Return what is seen of this process in some looks."""
-    watch = machine.Watch(os.getpid(), time.monotonic(), [])
-    for _ in range(looks):
-        watch.look()
-    return watch.finish()
-
-
-@pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A GPU as nvidia-ml-py shows one, whose power cannot be read at first."""
-    power = iter([pynvml.NVMLError(pynvml.NVML_ERROR_TIMEOUT), 61_500, 70_000])
-
-    def read_power(handle: object) -> int:
-        answer = next(power)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    fakes = {
-        "nvmlInit": lambda: None,
-        "nvmlDeviceGetHandleByIndex": lambda index: index,
-        "nvmlDeviceGetHandleByUUID": lambda uuid: uuid,
-        "nvmlDeviceGetUtilizationRates": lambda handle: SimpleNamespace(gpu={0: 37, 3: 3, "GPU-89": 89}[handle]),
-        "nvmlDeviceGetMemoryInfo": lambda handle: SimpleNamespace(used=2**30),
-        "nvmlDeviceGetPowerUsage": read_power,  # milliwatts
-    }
-    for name, fake in fakes.items():
-        monkeypatch.setattr(pynvml, name, fake)
-
-
-@pytest.mark.parametrize(("visible", "used"), [(None, 0.37), (" 3,1", 0.03), ("GPU-89,GPU-d72c", 0.89)])
-def test_the_gpu_that_frameworks_may_see_is_looked_at(
-    gpu: None, monkeypatch: pytest.MonkeyPatch, visible: str | None, used: float
-) -> None:
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    if visible is not None:
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    series = watch_this().series
-    assert series["gpu"] == [used] * 3
-    assert series["gpu_memory"] == [2.0**30] * 3
-    assert series["gpu_power"] == [None, 61.5, 70.0]
-
-
-def test_without_a_gpu_none_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail() -> None:
-        raise pynvml.NVMLError(pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
-
-    monkeypatch.setattr(pynvml, "nvmlInit", fail)
-    assert watch_this().series.keys() <= {"cpu", "memory", "others"}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the driver has another name")

@@ -11,18 +11,20 @@ from pathlib import Path
 from typing import Any
 
 import made_up
+import msgspec
 import numpy as np
 import pytest
 from test_executors import children
 
 import robustcmp as rc
 from robustcmp.bench import machine, measure, process
-from robustcmp.bench.jobs import Outcome, PredictionJob, TrainingJob
-from robustcmp.bench.measurement import Epoch, Measurement
-from robustcmp.bench.process import Done, Failure
+from robustcmp.bench.jobs import PredictionJob, TrainingJob
+from robustcmp.bench.measurement import Asked, Epoch, Measurement
+from robustcmp.bench.process import Failure
 from robustcmp.bench.store import BenchmarkStore, Planned
 from robustcmp.cli import bench
 from robustcmp.errors import ControlError, UsageError
+from robustcmp.sources.from_zoo import FromZoo
 
 OTHERS = """
 import os, signal, time
@@ -62,7 +64,7 @@ def others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], A
 
 def stored(directory: Path) -> list[Measurement]:
     store = BenchmarkStore(directory)
-    return [store.load(planned.key) for planned in store.manifest().plan if planned.key in store]
+    return [store.load(planned) for planned in store.manifest().plan if planned.key in store]
 
 
 def no_driver(name: str) -> None:
@@ -117,18 +119,18 @@ def test_the_command_writes_a_page_and_measures_nothing_again(
 
 @pytest.mark.parametrize(("epochs", "shares"), [(1.01, [1, 0.1]), (0.26, [0.3]), (0.001, [0.1]), (2.0, [1, 1])])
 def test_the_share_of_an_epoch_is_that_of_its_steps(epochs: float, shares: list[float]) -> None:
-    job = TrainingJob("lenet1", "digits", "default", "torch", 0, 128, epochs)
+    job = TrainingJob(FromZoo("lenet1", "digits", "torch"), 128, epochs)
     outcome = job.do(lambda: None)
-    assert [epoch.share for epoch in outcome.epochs] == shares
-    assert 1 + len(outcome.calls) == round(10 * sum(shares))
+    assert [epoch.share for epoch in outcome["epochs"]] == shares
+    assert 1 + len(outcome["calls"]) == round(10 * sum(shares))
 
 
 @pytest.mark.slow
 def test_a_measured_training_takes_the_steps_of_fit(tmp_path: Path) -> None:
-    job = TrainingJob("lenet1", "digits", "default", "torch", 0, 32, 1)
+    job = TrainingJob(FromZoo("lenet1", "digits", "torch"), 32, 1)
     measured = job.do(lambda: None)
     fitted = rc.fit("lenet1", framework="torch", dataset="digits", epochs=1, out=tmp_path)
-    assert fitted.info["validation_accuracy"] == measured.epochs[0].validation_accuracy
+    assert fitted.info["validation_accuracy"] == measured["epochs"][0].validation_accuracy
 
 
 @pytest.mark.slow
@@ -158,9 +160,9 @@ def test_predictions_have_the_same_weights_behind_the_control(tmp_path: Path) ->
 def test_frameworks_that_answer_differently_are_not_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
 
-    def run(job: object, threads: int) -> Done:
+    def run(job: object, threads: int) -> dict[str, Any]:
         assert isinstance(job, PredictionJob)
-        return done(Outcome(logits=rng.normal(size=(200, 10)).tolist()))
+        return {"logits": rng.normal(size=(200, 10))}
 
     monkeypatch.setattr(measure, "run", run)
     with pytest.raises(ControlError, match="jax does not answer as torch with the same weights"):
@@ -181,7 +183,7 @@ def test_a_process_that_dies_fails_alone(tmp_path: Path, others: Callable[[str],
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system keeps no process to some processors")
 def test_a_process_has_its_threads_and_is_ended(others: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch) -> None:
     job = PredictionJob(others("threads"), "digits", None, 2, 2)
-    assert process.run(job, 1).outcome.logits == [[1, 1], [1, 1]]
+    assert process.run(job, 1)["logits"].tolist() == [[1, 1], [1, 1]]
 
     def interrupt(watch: machine.Watch) -> None:
         raise KeyboardInterrupt
@@ -192,8 +194,12 @@ def test_a_process_has_its_threads_and_is_ended(others: Callable[[str], Any], mo
     assert not [pid for pid in children() if b"bench.process" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
-def done(outcome: Outcome) -> Done:
-    return Done(outcome, made_up.resources(), "2026-11-25T01:00:00+00:00", 10.0, 2.0)
+def done(epochs: list[Epoch]) -> dict[str, Any]:
+    """Return what a process measured of a training."""
+    asked = Asked("train", "torch", 32, 0, 0)
+    measured = made_up.measurement(asked, [0.1] * 3, epochs=epochs)
+    fields = msgspec.structs.asdict(measured)
+    return {name: value for name, value in fields.items() if name not in ("asked", "key", "semantics")}
 
 
 def test_what_is_finished_is_kept_and_what_failed_is_tried_again(
@@ -202,11 +208,11 @@ def test_what_is_finished_is_kept_and_what_failed_is_tried_again(
     seeds = []
     endings: list[Exception | KeyboardInterrupt | None] = []
 
-    def run(job: TrainingJob, threads: int) -> Done:
-        seeds.append(job.seed)
+    def run(job: TrainingJob, threads: int) -> dict[str, Any]:
+        seeds.append(job.origin.seed)
         if (ending := endings.pop(0)) is not None:
             raise ending
-        return done(Outcome(first=0.1, calls=[0.1] * 3, epochs=[Epoch(0.1, 0.4, 2.0, 0.1, 0.1)]))
+        return done([Epoch(0.1, 0.4, 2.0, 0.1, 0.1)])
 
     monkeypatch.setattr(measure, "run", run)
     command = ["train", "--model", "lenet1", "--framework", "torch", "--dataset", "digits", "--batch-size", "32"]
@@ -226,7 +232,7 @@ def test_what_is_finished_is_kept_and_what_failed_is_tried_again(
 
 
 def test_each_repetition_has_a_random_order_of_its_own() -> None:
-    question = measure._Question("train", "lenet1", "default", 0, "auto", "digits", None)
+    question = measure._Question(FromZoo("lenet1", "digits", "torch"), "auto", None)
     subjects = question.list_trainings({"a": "torch", "b": "torch"}, [8, 16, 32, 64], 1)
     assert {subject.asked.subject for subject in subjects} == {"a", "b"}, "one framework can stand twice"
 

@@ -71,6 +71,7 @@ def test_of_trainings_of_which_one_is_blind_the_attack_is_not_in_r(ev: rc.Evalua
     assert not math.isnan(ev.results.rates()["blind"]["fgsm"])  # of the training that ran it
     assert set(ev.tests().attack) == {"pixel"}
     assert ev.indicator == rc.robustness_indicator(ev.results.indicator_rates())
+    assert "Excluded from R because not every model ran it: fgsm." in notes(ev.results)
 
 
 def test_without_an_attack_in_common_nothing_is_compared(asked: dict[str, Any], tmp_path: Path) -> None:
@@ -85,18 +86,6 @@ def test_without_an_attack_in_common_nothing_is_compared(asked: dict[str, Any], 
     assert [row[1] for row in tables(ev.results)[1].written] == ["–", "–"]
     assert to_text(ev.results)
     ev.to_html(tmp_path / "page.html")
-
-
-def test_r_and_tests_are_over_what_all_models_have(asked: dict[str, Any], tmp_path: Path) -> None:
-    models = {"whole": asked["models"]["whole"], "blind": asked["models"]["blind"][0]}
-    ev = rc.evaluate(**asked | {"models": models}, out=tmp_path / "run")
-    assert math.isnan(ev.results.rates()["blind"]["fgsm"])
-    assert ev.indicator == rc.robustness_indicator({m: {"pixel": r["pixel"]} for m, r in ev.results.rates().items()})
-    assert set(ev.tests().attack) == {"pixel"}
-    assert "Excluded from R because not every model ran it: fgsm." in notes(ev.results)
-    row = next(row for row in tables(ev.results)[0].written if row[:2] == ["fgsm", "blind"])
-    assert row[2] == "not applicable"
-    assert ev.to_json()["success_rate"]["blind"]["fgsm"] is None
 
 
 def test_checks_and_transfer_go_round_it(ev: rc.Evaluation) -> None:

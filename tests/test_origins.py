@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import msgspec
@@ -41,18 +39,6 @@ def test_an_origin_survives_json_and_loads_the_same_model(saved: FromFile, digit
         np.testing.assert_array_equal(*logits)
 
 
-def test_another_process_loads_it(digits: Dataset) -> None:
-    pytest.importorskip("torch")
-    code = (
-        "import sys, msgspec, robustcmp as rc; from robustcmp.sources.deployed import Origin; "
-        "model = msgspec.json.decode(sys.argv[1], type=Origin).load('cpu'); "
-        "print(rc.predict(model, rc.load_dataset('digits').images[:20]).tolist())"
-    )
-    arguments = [sys.executable, "-c", code, msgspec.json.encode(NAME).decode()]
-    done = subprocess.run(arguments, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == str(rc.predict(NAME.load("cpu"), digits.images[:20]).tolist())
-
-
 def test_models_and_their_origins_are_the_same_comparison(saved: FromFile, digits: Dataset, tmp_path: Path) -> None:
     asked = {"images": digits.images, "labels": digits.labels, "suite": "smoke", "n": 4, "progress": False}
     by_origin = rc.evaluate({"zoo": NAME, "file": [saved]}, **asked, batch_size=32, device="cpu", out=tmp_path / "run")
@@ -70,12 +56,3 @@ def test_fingerprints_tell_models_apart_before_a_framework_is_loaded(saved: From
     assert fingerprints(file_origins(["torch=nets:mine"])) is None
     with pytest.raises(WeightsError, match=r"no weights of lenet1 on digits .*torch: 77"):
         zoo_origins("lenet1", dataset="digits", frameworks=["torch"], seeds=[77])
-
-
-def test_a_file_that_was_replaced_after_its_check_is_not_loaded(saved: FromFile) -> None:
-    saved.check()
-    assert saved.sha256
-    Path(saved.source).rename(f"{saved.source}.old")
-    write_weights(Path(saved.source), FromZoo("lenet1", "digits", "jax").weights())
-    with pytest.raises(WeightsError, match=r"a\.h5 changed while it was read"):
-        saved.load("cpu")

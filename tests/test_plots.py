@@ -17,9 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 import robustcmp as rc
-from robustcmp.analysis.statistics import wilson_interval
 from robustcmp.errors import StoreError, UsageError
-from robustcmp.report.plots import curves
 from robustcmp.report.plots.gallery import choose_images, choose_outcomes
 
 matplotlib.use("agg")
@@ -84,20 +82,6 @@ def test_a_curve_is_the_success_rate_within_its_band(ev: rc.Evaluation, one_each
             for x, y in zip(np.asarray(line.get_xdata(), float), expected, strict=True):
                 ends = corners[np.isclose(corners[:, 0], x), 1]
                 assert ends.min() - 1e-9 <= y <= ends.max() + 1e-9
-
-
-SHARES = st.integers(0, 50).map(lambda k: k / 50)
-
-
-@given(arrays(np.float64, st.tuples(st.integers(1, 4), st.integers(1, 5)), elements=SHARES))
-def test_bands_hold_the_mean_and_stay_between_0_and_1(rates: Any) -> None:
-    low, high = curves.band(rates, 50)
-    assert (low >= 0).all()
-    assert (high <= 1).all()
-    assert (low <= rates.mean(axis=0) + 1e-12).all()
-    assert (rates.mean(axis=0) <= high + 1e-12).all()
-    if len(rates) == 1:
-        assert (low[0], high[0]) == pytest.approx(wilson_interval(round(50 * rates[0, 0]), 50))
 
 
 def test_distances_rise_to_the_success_rate(ev: rc.Evaluation) -> None:

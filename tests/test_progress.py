@@ -134,23 +134,6 @@ def test_the_time_left_follows_what_was_really_asked(monkeypatch: pytest.MonkeyP
     assert tallies.seconds_left == 0
 
 
-def test_the_start_of_a_process_is_paid_once_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A model takes ten seconds to be ready in a process, then a query a hundredth of a second."""
-    now = [0.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    asked = [cell for cell in cells() if cell.training_seed == 0]
-    tallies = begin({cell: cells()[cell] for cell in asked})
-    left = []
-    for number, cell in enumerate(asked):
-        now[0] += 10 if number < 2 else 1
-        tallies.count(cell.attack, 0)
-        now[0] += cells()[cell] / 100
-        tallies.count(cell.attack, cells()[cell])
-        tallies.finish(cell, np.array([True, False]))
-        left.append(tallies.seconds_left)
-    assert left == pytest.approx([1 + 10 + 20, 20, 10, 0])
-
-
 def test_lines_say_an_attack_when_all_its_models_are_done(capsys: pytest.CaptureFixture[str]) -> None:
     lines = Lines()
     lines.begin("loading models", 6)
@@ -193,30 +176,6 @@ def test_the_table_fills_in(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "25.0 % (3)" in text
     assert "25.0 % (1)" in text
     assert "quick: 4 of 6" in text
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-@pytest.mark.parametrize("to_the_end", [False, True])
-def test_what_was_found_before_an_interruption_stays_on_the_screen(
-    to_the_end: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    screen = Terminal()
-    monkeypatch.setattr(sys, "stderr", screen)
-    monkeypatch.setenv("TERM", "xterm")
-    table = LiveTable()
-    try:
-        table.begin_attacks(cells())
-        for cell in list(cells())[: None if to_the_end else 4]:
-            table.count(cell.attack, 10)
-            table.finish(cell, np.array([True, False, False, False]))
-    finally:
-        table.end()
-    not_erased = screen.getvalue().rsplit("\x1b[2K", 1)[-1]
-    assert ("25.0 % (1)" in not_erased) == (not to_the_end)
 
 
 def test_a_command_is_told_as_it_works_from_here(monkeypatch: pytest.MonkeyPatch) -> None:

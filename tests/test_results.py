@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import copy
-import html
 import json
 import math
 import re
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,22 +15,17 @@ import msgspec
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from pages import Page
 
 import robustcmp as rc
-from robustcmp.analysis.indicator import indicator_terms
 from robustcmp.analysis.outcomes import Outcomes, split_variance
 from robustcmp.analysis.results import Results
-from robustcmp.analysis.significance import of_distances
 from robustcmp.analysis.statistics.intervals import bootstrap_interval, wilson_interval
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import ModelError, UsageError
 from robustcmp.models.model import Classifier, Model
 from robustcmp.records.manifest import FORMAT
-from robustcmp.report.format import EVERYTHING, UNBOUNDED
 from robustcmp.report.format import points as written_points
 from robustcmp.report.layout import Table
-from robustcmp.report.page import to_html
 from robustcmp.report.tables import tables
 from robustcmp.report.text import to_markdown, to_text
 from robustcmp.report.words import notes
@@ -226,20 +219,6 @@ def test_what_only_one_attack_has(real: rc.Evaluation) -> None:
     assert (walk.l2 <= walk.l2_half + 1e-9).all()
 
 
-def test_queries_are_what_the_attacks_may_ask(real: rc.Evaluation) -> None:
-    queries = real.dataset.queries
-    ran = real.dataset.ran
-    assert (queries.where(ran, -1) == queries).all()
-    two = real.dataset.sel(model="both")
-    np.testing.assert_array_equal(
-        two.queries.sel(attack="fgsm"), np.minimum(np.rint(two.smallest_epsilon.sel(attack="fgsm") * 100), 10)
-    )
-    pixel = two.sel(attack="single_pixel")
-    assert pixel.queries.where(~pixel.success, 60).min() == 60
-    assert ((pixel.queries >= 1) & (pixel.queries <= 60)).all()
-    assert (two.queries.sel(attack="pgd") == -1).all()
-
-
 def test_the_epsilon_curve_of_fgsm_is_success_at_each_epsilon(real: rc.Evaluation) -> None:
     curve = real.epsilon_curve.sel(attack="fgsm")
     smallest = real.dataset.smallest_epsilon.sel(attack="fgsm", repeat=0)
@@ -255,17 +234,6 @@ def test_the_epsilon_curve_of_fgsm_is_success_at_each_epsilon(real: rc.Evaluatio
     assert (on_grid.diff("epsilon") >= 0).all()
     assert float(on_grid.min()) < float(on_grid.max())
     np.testing.assert_array_equal(on_grid.isel(epsilon=-1), real.success_rate.sel(attack="fgsm").isel(repeat=0)[:, 0])
-
-
-def test_the_epsilon_curve_of_the_others(real: rc.Evaluation) -> None:
-    curve = real.epsilon_curve
-    assert np.isnan(curve.sel(attack=["single_pixel", "boundary"])).all()
-    pgd = curve.sel(attack="pgd")
-    known = pgd.notnull().any(["model", "training_seed"])
-    assert real.dataset.epsilon.values[known].tolist() == [0.025, 0.05, 0.1]
-    at_last = real.success_rate.sel(attack="pgd").mean("repeat")
-    np.testing.assert_allclose(pgd.sel(epsilon=0.1), at_last)
-    assert (pgd.sel(epsilon=0.025, training_seed=0) <= pgd.sel(epsilon=0.1, training_seed=0)).all()
 
 
 def test_intervals(real: rc.Evaluation) -> None:
@@ -406,31 +374,6 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> rc.Evaluation:
         batch_size=64,
         progress=False,
     )
-
-
-def vulnerable(model: fb.NumPyModel, image: NDArray[np.float32], label: int) -> int:
-    """Count the pixels that fool a model when they are set to 0 or to 1, one by one."""
-    count = 0
-    for row in range(SIDE):
-        for column in range(SIDE):
-            candidates = np.repeat(image[None], 2, axis=0)
-            candidates[0, row, column] = 0
-            candidates[1, row, column] = 1
-            count += bool((model(candidates).argmax(axis=1) != label).any())
-    return count
-
-
-def test_vulnerable_pixels_are_counted(planted: rc.Evaluation) -> None:
-    counted = planted.dataset.vulnerable_pixels.sel(attack="exact")
-    for name, its in MODELS.items():
-        for seed, model in enumerate(its):
-            expected = [vulnerable(model, image, label) for image, label in zip(IMAGES, LABELS, strict=True)]
-            assert len(set(expected)) > 1 or name == "corner"
-            for repeat in range(4):
-                assert counted.sel(model=name, training_seed=seed, repeat=repeat).values.tolist() == expected
-    assert (planted.dataset.pixels.sel(attack="exact", training_seed=0) == SIDE * SIDE).all()
-    assert np.isnan(planted.dataset.vulnerable_pixels.sel(attack=["drawn", "walk"])).all()
-    assert np.isnan(counted.sel(model="corner", training_seed=1)).all()
 
 
 def test_the_expected_success_rate_is_exact(planted: rc.Evaluation) -> None:
@@ -602,55 +545,6 @@ def column(table: Table, name: str) -> list[str]:
     return [row[place] for row in table.written]
 
 
-@pytest.mark.parametrize("run", ["real", "planted"])
-def test_the_table_of_success_rates(run: str, request: pytest.FixtureRequest) -> None:
-    ev: rc.Evaluation = request.getfixturevalue(run)
-    table = tables(ev.results)[0]
-    pairs = [(attack, model) for attack in ev.results.attacks for model in ev.results.models]
-    assert list(zip(column(table, "attack"), column(table, "model"), strict=True)) == pairs
-    terms = indicator_terms(ev.results.rates())
-    for row, (attack, model) in enumerate(pairs):
-        assert column(table, "success rate")[row] == f"{100 * ev.results.rates()[model][attack]:.1f} %"
-        low, high = ev.results.interval(model, attack)
-        assert column(table, "95 % over images")[row] == f"{100 * low:.1f} % to {100 * high:.1f} %"
-        expected = "deterministic" if attack == "fgsm" else f"{100 * ev.results.repeat_std(model, attack):.1f} %"
-        assert column(table, "sd over repeats")[row] == expected
-        spread = ev.trainings.std(model, attack)
-        assert column(table, "sd over trainings")[row] == ("–" if math.isnan(spread) else f"{100 * spread:.1f} %")
-        assert column(table, "P")[row].split(" (")[0] == f"{terms[model][attack]:.3f}"
-        assert column(table, "P")[row].endswith("(within noise)") == (attack in ev.results.within_noise)
-        over = ev.trainings.interval(model, attack)
-        assert column(table, "95 % over trainings")[row] == (
-            "–" if math.isnan(over.low) else f"{100 * over.low:.1f} % to {100 * over.high:.1f} %"
-        )
-        assert math.isnan(over.low) == (math.isnan(spread) or spread < 1e-12)
-
-
-def test_what_r_hides(planted: rc.Evaluation) -> None:
-    found = planted.results.indicator_variants
-    assert found["all"] == planted.indicator
-    rates = planted.results.rates()
-    for attack in planted.results.attacks:
-        left = {model: {a: rate for a, rate in its.items() if a != attack} for model, its in rates.items()}
-        assert found[f"without {attack}"] == rc.robustness_indicator(left)
-    # A failure is infinitely far: single pixel and walk reach too few images of one model for most quantiles.
-    for q, name in ((0.5, "50%"), (0.25, "25%"), (0.1, "10%")):
-        reached = {
-            attack: [planted.distances.quantile(model, attack, norm, q) for model in planted.results.models]
-            for attack, norm in (("exact", "l0"), ("drawn", "l0"), ("walk", "l2"))
-        }
-        counted = {attack: its for attack, its in reached.items() if np.isfinite(its).all()}
-        finite = list(counted.values())
-        key = f"from distances at {name} of the images ({', '.join(counted)})"
-        assert (key in found) == bool(finite)
-        if finite:
-            shares = [[(max(its) - d) / (max(its) - min(its) or 1) for d in its] for its in finite]
-            assert list(found[key].values()) == pytest.approx(np.sum(shares, axis=0))
-    (table,) = (table for table in tables(planted.results) if table.title.startswith("What R hides"))
-    assert [row[0] for row in table.written] == list(found)
-    assert column(table, "region") == [f"{r['region']:.3f}" for r in found.values()]
-
-
 def test_one_framework_alone_with_several_trainings(tmp_path: Path) -> None:
     """Its trainings are compared as models, and nothing is said of one training beside several."""
     (tmp_path / "planted.toml").write_text(PLANTED)
@@ -664,83 +558,6 @@ def test_one_framework_alone_with_several_trainings(tmp_path: Path) -> None:
     assert ev.results.within_noise
     with pytest.raises(UsageError, match="at least two frameworks"):
         ev.variance()
-
-
-def test_the_interval_of_one_training(planted: rc.Evaluation) -> None:
-    both = planted.results.interval("region", "exact")
-    first, second = (planted.results.interval("region", "exact", training_seed=seed) for seed in (0, 1))
-    success = planted.dataset.success.sel(model="region", attack="exact", training_seed=1)
-    assert second == bootstrap_interval(success.mean("repeat").values)
-    assert first.low < both.low < second.low
-    with pytest.raises(UsageError, match="training seed 7"):
-        planted.results.interval("region", "exact", training_seed=7)
-
-
-def test_every_table_says_what_it_is_conditional_on(real: rc.Evaluation) -> None:
-    sentence = (
-        f"All rates are conditional on images that all 3 models classify correctly "
-        f"({100 * real.results.correct_by_all:.1f} % of the test set); "
-        "adding or removing a model changes the subset, every rate and R."
-    )
-    assert notes(real.results)[0] == sentence
-    for text in (to_text(real.results), to_markdown(real.results), to_html(real.results)):
-        assert sentence in " ".join(text.split())
-
-
-@pytest.fixture(scope="module")
-def two_by_two() -> rc.Evaluation:
-    """Two frameworks with two trainings each, of planted models."""
-    models = {"a": [region(2, 1.5), region(2, 1.2)], "b": [corner(), region(1, 0.5)]}
-    with tempfile.TemporaryDirectory() as directory:
-        (Path(directory) / "x.toml").write_text(PLANTED)
-        return rc.evaluate(
-            models, IMAGES, LABELS, suite=Path(directory) / "x.toml", repeats=3, batch_size=64, progress=False
-        )
-
-
-def test_a_framework_without_the_smallest_seed_has_a_page_all_the_same(
-    trained: Any, digits: Dataset, tmp_path: Path
-) -> None:
-    (tmp_path / "x.toml").write_text('[attacks.fgsm]\nattack = "FGSM"\nmax_epsilon = 0.3\n')
-    models = {"both": trained["both"], "torch": trained["torch"]}
-    ev = rc.evaluate(models, digits.images, digits.labels, suite=tmp_path / "x.toml", n=4, progress=False)
-    ev.results.dataset = ev.dataset.assign_coords(training_seed=[3, 4])
-    for model in ev.manifest["models"]:
-        model["training_seed"] = 4 if model["name"] == "torch" else model["training_seed"] + 3
-    ev.results.dataset = ev.dataset.copy(deep=True)
-    ev.dataset["ran"].loc[{"model": "torch"}] = [[False], [True]]
-    for cell in ev.manifest["cells"]:
-        cell["training_seed"] = 4 if cell["model"] == "torch" else cell["training_seed"] + 3
-    assert ev.adversarials("torch", "fgsm").shape == (4, 28, 28, 1)
-    assert "torch" in to_html(ev.results)
-
-
-def test_the_table_of_differences_is_of_one_level(two_by_two: rc.Evaluation, planted: rc.Evaluation) -> None:
-    for ev, heading, several in ((two_by_two, "frameworks", True), (planted, "these models", False)):
-        (table,) = (table for table in tables(ev.results) if table.title.startswith("Differences between"))
-        assert table.title.startswith(f"Differences between {heading}")
-        pairs = ev.tests(ev.results.level)
-        pairs = pairs[pairs.b != ""]
-        if several:  # distances of frameworks have a table of their own, in their own unit
-            pairs = pairs[~of_distances(pairs)]
-        assert column(table, "model") == pairs.a.tolist()
-        assert column(table, "versus") == pairs.b.tolist()
-        assert column(table, "difference") == [f"{100 * effect:.1f}" for effect in pairs.effect]
-        not_compared = {outcomes.attack for outcomes in ev.results.outcomes if outcomes.not_compared}
-        assert not_compared <= {"walk"}
-        told = [
-            "not compared"
-            if pair.test.endswith("L2") and pair.attack in not_compared
-            else "no information"
-            if math.isnan(p) or ends in (EVERYTHING, UNBOUNDED)
-            else f"{pair.a if pair.effect > 0 else pair.b} easier to fool"
-            if p < 0.05
-            else "not significant"
-            for pair in pairs.itertuples()
-            for p, ends in [(pair.p_adjusted, (pair.low, pair.high))]
-        ]
-        assert column(table, "verdict") == told
-        assert ("95 % over trainings and images" in table.names) == several
 
 
 def test_text_holds_every_cell(real: rc.Evaluation) -> None:
@@ -767,101 +584,6 @@ def test_markdown_tables_are_whole(real: rc.Evaluation) -> None:
         assert len(rows[1]) == len(rows[0])
         assert rows[2:] == [list(row) for row in table.written]
     assert blocks[-1].splitlines() == [f"- {note}" for note in notes(real.results)]
-
-
-# names that mean something elsewhere
-
-
-ODD = ["<b>bold</b>", "a|b", "[red]x[/red] & 'y\""]
-
-
-@pytest.fixture(scope="module")
-def odd(tmp_path_factory: pytest.TempPathFactory) -> rc.Evaluation:
-    """A run whose models have names that HTML, Markdown or the terminal could take for their own."""
-    directory = tmp_path_factory.mktemp("odd")
-    (directory / "x.toml").write_text(PLANTED)
-    return rc.evaluate(
-        dict.fromkeys(ODD, corner()),
-        IMAGES,
-        LABELS,
-        suite=directory / "x.toml",
-        n=4,
-        repeats=2,
-        batch_size=64,
-        out=directory / "run",
-        progress=False,
-        about={"model": "<script>alert(1)</script>", "dataset": "[bold]noise"},
-    )
-
-
-def test_odd_names_in_markdown(odd: rc.Evaluation) -> None:
-    drawn = [block.splitlines() for block in to_markdown(odd.results).split("\n\n") if block.startswith("|")]
-    for lines, table in zip(drawn, tables(odd.results), strict=True):
-        rows = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
-        assert {len(row) for row in rows} == {len(table.names)}
-        places = [list(table.names).index(name) for name in ("model", "versus") if name in table.names]
-        if not places:  # the models are the columns
-            assert [html.unescape(cell.replace("\\|", "|")) for cell in rows[0][1:]] == odd.results.models
-            continue
-        assert {html.unescape(row[place].replace("\\|", "|")) for row in rows[2:] for place in places} == set(ODD)
-
-
-def test_odd_names_in_html(odd: rc.Evaluation) -> None:
-    written = to_html(odd.results)
-    page = Page.of(written)
-    assert set(ODD) <= set(page.texts)
-    assert page.texts[0] == "<script>alert(1)</script> on [bold]noise, suite x"
-    assert "<b>bold" not in written
-    assert "<script>alert" not in written
-
-
-# beside the paper
-
-
-def nearest_mean(data: Dataset, scale: float) -> Model:
-    """A linear network: the class whose mean image is the nearest."""
-    import torch
-
-    means = np.array([data.images[data.labels == label].mean(axis=0).ravel() for label in range(10)])
-    network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 10)).eval()
-    with torch.no_grad():
-        network[1].weight.copy_(torch.tensor(scale * means))
-        network[1].bias.copy_(torch.tensor(-scale * (means**2).sum(axis=1) / 2))
-    return rc.wrap(network, device="cpu")
-
-
-@pytest.fixture(scope="module")
-def as_in_the_paper(digits: Dataset) -> rc.Evaluation:
-    """The paper's suite on two images, and two small networks: what they are called is what counts."""
-    return rc.evaluate(
-        {"torch@1.0": nearest_mean(digits, 20), "mine": nearest_mean(digits, 30)},
-        digits.images,
-        digits.labels,
-        suite="guo2019",
-        n=2,
-        repeats=1,
-        batch_size=BATCH,
-        progress=False,
-        about={"model": "lenet5", "dataset": "mnist"},
-    )
-
-
-def test_the_papers_figures_stand_beside_ours(as_in_the_paper: rc.Evaluation) -> None:
-    success, indicator, *_ = tables(as_in_the_paper.results)
-    assert column(success, "attack") == ["fgsm", "fgsm", "single_pixel", "single_pixel", "boundary", "boundary"]
-    assert column(success, "paper") == ["28.3 %", "–", "3.1 %", "–", "100.0 %", "–"]
-    assert column(indicator, "paper's R, with Theano") == ["1.525", "–"]
-    assert any(note.startswith("paper: Guo et al., Fig. 6") for note in notes(as_in_the_paper.results))
-    assert any("success only means that a start was found" in note for note in notes(as_in_the_paper.results))
-
-
-@pytest.mark.parametrize("about", [{}, {"model": "mine"}, {"model": "lenet5", "dataset": "digits"}])
-def test_another_network_has_no_figures_in_the_paper(as_in_the_paper: rc.Evaluation, about: dict[str, str]) -> None:
-    ev = as_in_the_paper
-    other = Results(ev.results.run, ev.dataset, ev.manifest | {"about": about})
-    assert other.paper == {}
-    assert not any("paper" in column for table in tables(other) for column in table.names)
-    assert not any(note.startswith("paper:") for note in notes(other))
 
 
 # what cannot be run

@@ -9,9 +9,9 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,6 @@ import robustcmp as rc
 from robustcmp import files, sealed
 from robustcmp.cli import command
 from robustcmp.errors import RobustcmpError, SealError, StoreError, UsageError, WeightsError
-from robustcmp.networks.architecture import get_architecture
 from robustcmp.networks.weights import read_weights
 from robustcmp.records import logs, store
 from robustcmp.records.attack import AttackResult, Cell
@@ -182,17 +181,15 @@ def test_a_sealed_file_of_another_kind(run: Path) -> None:
         rc.open_run(run)
 
 
-def test_a_broken_answer_of_a_finished_run_is_said_and_made_again(tmp_path: Path, run: Path) -> None:
-    evaluated(tmp_path)
-    for name in ("checks.json", "transfer.json", "clean.h5", "contested.h5"):
-        (run / name).write_bytes(b"{")
-    with pytest.raises(StoreError, match=r"checks\.json is broken .*Delete it to read the run without it"):
-        str(rc.open_run(run))
-    ev = evaluated(tmp_path)
-    ev.run_checks()
-    assert ev.results.clean is not None
-    assert ev.results.transferred is None
-    assert [finding.file.name for finding in verify(Run(run))] == []
+def test_a_broken_answer_is_named_and_made_again_once_it_is_deleted(run: Path) -> None:
+    path = run / "checks.json"
+    path.write_bytes(b"{")
+    for read in (lambda: str(rc.open_run(run)), lambda: evaluated(run.parent).checks):
+        with pytest.raises(StoreError, match=r"checks\.json is broken .*Delete it to read the run without it"):
+            read()
+    path.unlink()
+    evaluated(run.parent).run_checks()
+    used(run)
 
 
 # strangers -----------------------------------------------------------------------------------------------------------
@@ -309,9 +306,7 @@ STRANGE = [external, virtual, soft, external_link, other_filter, cycle, huge]
 
 
 @pytest.mark.parametrize("strange", STRANGE)
-@pytest.mark.parametrize(
-    ("kind", "name"), [("cell", "l2"), ("clean", "images"), ("contested", "success"), ("results", "epsilon_curve")]
-)
+@pytest.mark.parametrize(("kind", "name"), [("cell", "l2"), ("results", "epsilon_curve")])
 def test_what_a_stranger_may_seal_into_a_run(
     run: Path, tmp_path: Path, strange: Callable[..., None], kind: str, name: str
 ) -> None:
@@ -322,14 +317,11 @@ def test_what_a_stranger_may_seal_into_a_run(
 
 
 @pytest.mark.parametrize("strange", STRANGE)
-@pytest.mark.parametrize("name", ["weights/conv1/bias", "curves/loss"])
-def test_what_a_stranger_may_seal_into_weights(tmp_path: Path, strange: Callable[..., None], name: str) -> None:
+def test_what_a_stranger_may_seal_into_weights(tmp_path: Path, strange: Callable[..., None]) -> None:
     path = Path(shutil.copyfile(WEIGHTS, tmp_path / "w.h5"))
-    changed(path, lambda file: strange(secret_of(tmp_path), name, file), "weights")
-    assert path.stat().st_size < 300_000
-    for architecture in (None, get_architecture("lenet1")):
-        with pytest.raises(WeightsError, match=r"w\.h5"):
-            read_weights(path, architecture)
+    changed(path, lambda file: strange(secret_of(tmp_path), "weights/conv1/bias", file), "weights")
+    with pytest.raises(WeightsError, match=r"w\.h5"):
+        read_weights(path)
 
 
 def test_strings_that_are_one_long_one(run: Path) -> None:
@@ -394,7 +386,7 @@ def test_a_pipe_is_no_file(run: Path) -> None:
 HOLDER = """
 import sys, time
 from robustcmp.records.store import Run
-with Run.create(sys.argv[1]).writing():
+with Run.create(sys.argv[1]).lock():
     print("ready", flush=True)
     time.sleep(100)
 """
@@ -424,33 +416,19 @@ def test_another_process_is_writing(holder: subprocess.Popen[str], tmp_path: Pat
 
 
 def test_a_run_is_read_while_it_is_written(run: Path) -> None:
-    with Run.create(run).writing():
+    with Run.create(run).lock():
         used(run)
         assert list(verify(Run(run))) == []
 
 
 def test_another_thread_is_writing(tmp_path: Path) -> None:
-    (tmp_path / "run").mkdir()
-    held, said = [], []
-
-    def hold() -> None:
-        try:
-            with files.sole_writer(tmp_path / "run"):
-                held.append(True)
-        except StoreError as error:
-            said.append(str(error))
-
-    threads = [threading.Thread(target=hold) for _ in range(6)]
-    with files.sole_writer(tmp_path / "run"):
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert not held
-    assert len(said) == 6
-    hold()
-    assert held
-    assert os.listdir(tmp_path / "run") == []
+    with (
+        files.sole_writer(tmp_path),
+        ThreadPoolExecutor(1) as pool,
+        pytest.raises(StoreError, match="is being written"),
+    ):
+        pool.submit(files.sole_writer(tmp_path).__enter__).result()
+    assert os.listdir(tmp_path) == []
 
 
 def refuse_locks(descriptor: int) -> bool:
@@ -462,20 +440,6 @@ def test_a_disk_without_locks_is_named(tmp_path: Path, monkeypatch: pytest.Monke
     said = r"\.writer\.lock cannot be locked: Function not implemented\. Name a directory on a disk with working file"
     with pytest.raises(StoreError, match=said), files.sole_writer(tmp_path):
         pass
-
-
-@pytest.mark.parametrize("content", ["important", None])
-def test_a_lock_that_is_a_link_is_not_followed(tmp_path: Path, content: str | None) -> None:
-    elsewhere = tmp_path / "elsewhere.txt"
-    if content is not None:
-        elsewhere.write_text(content)
-    (tmp_path / files.LOCK).symlink_to(elsewhere)
-    with (
-        pytest.raises(StoreError, match=r"\.writer\.lock cannot be locked: .*symbolic links"),
-        files.sole_writer(tmp_path),
-    ):
-        pass
-    assert (elsewhere.read_text() if elsewhere.exists() else None) == content
 
 
 COST = Cost("a", 0, "fgsm", ["0" * 32], 5, 1.25)
@@ -501,7 +465,7 @@ def test_nothing_is_added_to_what_is_no_file(tmp_path: Path, instead: str) -> No
 # a lost manifest -----------------------------------------------------------------------------------------------------
 
 
-def test_a_lost_manifest_is_that_of_the_results(run: Path) -> None:
+def test_a_lost_manifest_is_made_again(run: Path) -> None:
     path = run / "manifest.json"
     manifest = path.read_bytes()
     path.write_bytes(manifest[:-9])
@@ -509,19 +473,13 @@ def test_a_lost_manifest_is_that_of_the_results(run: Path) -> None:
         with pytest.raises(StoreError, match=r"manifest\.json is .*broken.*Delete it"):
             read()
     path.unlink()
-    used(run)
+    with pytest.raises(UsageError, match="Rerun the same command"):
+        rc.open_run(run)
     assert [(finding.file.name, finding.state) for finding in verify(Run(run))] == [("manifest.json", "missing")]
+    before = [path.stat().st_mtime_ns for path in cells(run)]
+    (run / "results.h5").unlink()
     evaluated(run.parent)
     assert path.read_bytes() == manifest
-
-
-def test_without_manifest_and_results_the_same_question_finds_its_cells(tmp_path: Path) -> None:
-    first = evaluated(tmp_path)
-    run = tmp_path / "run"
-    before = [path.stat().st_mtime_ns for path in cells(run)]
-    for name in ("manifest.json", "results.h5"):
-        (run / name).unlink()
-    assert evaluated(tmp_path).manifest == first.manifest
     assert [path.stat().st_mtime_ns for path in cells(run)] == before
 
 
@@ -584,53 +542,13 @@ def check_nothing_broken(run: Path) -> None:
     assert [path for path in run.rglob("*") if path.suffix == ".tmp" or path.name == files.LOCK] == []
 
 
-@pytest.mark.parametrize(
-    "limit",
-    [pytest.param(limit, marks=[] if limit == 12_000 else pytest.mark.slow) for limit in (700, 12_000, 20_000)],
-)
+@pytest.mark.parametrize("limit", [12_000, pytest.param(700, marks=pytest.mark.slow)])
 def test_files_that_may_not_be_so_large(tmp_path: Path, limit: int) -> None:
     said = filled(tmp_path, limit)
     assert said.startswith("DiskError"), said
     assert "cannot be written, the file is too large: it takes" in said
     check_nothing_broken(tmp_path / "run")
     assert filled(tmp_path) == "done\n"
-
-
-@pytest.fixture
-def mounted(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
-    """Return a function that gives a small disk so many KiB, and its directory."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)], capture_output=True)
-    if made.returncode:
-        pytest.skip("may not mount a disk")
-
-    def sized(kib: int) -> Path:
-        subprocess.run(["mount", "-o", f"remount,size={kib}k", str(disk)], check=True)
-        return disk
-
-    yield sized
-    subprocess.run(["umount", str(disk)], check=True)
-
-
-@pytest.mark.slow
-def test_a_full_disk(mounted: Callable[[int], Path], tmp_path: Path) -> None:
-    for kib in (8, 16, 32, 60, 100, 140):
-        disk = mounted(kib)
-        said = filled(disk)
-        assert said.startswith(("DiskError", "UsageError")), said
-        if said.startswith("DiskError"):
-            assert "the disk is full" in said
-            assert f"bytes are free in {disk}" in said
-        check_nothing_broken(disk / "run")
-    disk = mounted(2000)
-    assert filled(disk) == "done\n"
-    evaluated(tmp_path).run_checks()
-    on_disk, straight = (
-        {path.name: path.read_bytes() for path in [*cells(run), run / "results.h5"]}
-        for run in (disk / "run", tmp_path / "run")
-    )
-    assert on_disk == straight
 
 
 # readers -------------------------------------------------------------------------------------------------------------

@@ -93,12 +93,6 @@ def test_images_and_repeats_of_a_training_count_from_its_first(spread: rc.Evalua
         opened.adversarials("torch", "boundary", training_seed=5, repeat=2)
 
 
-def test_nothing_is_asked_beyond_the_draws(spread: rc.Evaluation) -> None:
-    """Exactness asks about every position of every training, which is what spreading saves."""
-    assert spread.manifest["suite"]["attacks"]["pixel"]["settings"]["exact"] is False
-    assert "vulnerable_pixels" not in spread.dataset
-
-
 def test_one_training_has_all_repeats(asked: dict[str, Any]) -> None:
     models = {name: origins[:1] for name, origins in asked["models"].items()}
     ev = rc.evaluate(**(asked | {"models": models}), spread_repeats=True, repeats=2)

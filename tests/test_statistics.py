@@ -59,17 +59,6 @@ def test_counts_that_cannot_be_are_errors(successes: int, n: int) -> None:
 image_means = st.lists(st.integers(0, 10).map(lambda hits: hits / 10), min_size=1, max_size=60).map(np.array)
 
 
-@given(image_means, st.integers(0, 3))
-@settings(deadline=None, max_examples=40)
-def test_the_bootstrap_holds_the_mean_and_is_the_same_again(values: np.ndarray, seed: int) -> None:
-    first = bootstrap_interval(values, resamples=200, seed=seed)
-    assert 0 <= first.low <= first.high <= 1
-    assert first == bootstrap_interval(values.copy(), resamples=200, seed=seed)
-    if len(values) >= 20:
-        # The ends are quantiles of the means of resamples, which lie around the mean.
-        assert first.low <= values.mean() <= first.high
-
-
 def test_the_bootstrap_is_the_normal_interval_on_many_images() -> None:
     values = np.random.default_rng(5).random(4000)
     half = NormalDist().inv_cdf(0.975) * values.std() / math.sqrt(len(values))

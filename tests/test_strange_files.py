@@ -20,7 +20,7 @@ from robustcmp.attacks.suite import FOOLBOX, OURS, _is_plain, load_suite
 from robustcmp.errors import OutOfMemoryError, UsageError, enough_memory
 from robustcmp.networks.architecture import Architecture, get_architecture
 from robustcmp.sources.recipes import Recipe, load_recipe
-from robustcmp.untrusted import read_json, read_toml
+from robustcmp.untrusted import read_toml
 
 SUITE = """\
 description = "a suite"
@@ -126,7 +126,7 @@ def refused(reader: str, content: str | bytes, directory: Path, message: str) ->
         ("[" + "a." * 60_000 + "a]", "keys of at most 64 parts"),
         ("a = " + "1" * 5_000, "too many digits"),
         ("a = " + "1" * 30, "a should be a number of 64 bits, received one of 30 digits"),
-        ("[x]\na = [1.0, nan]", r"\[x\]: a\.2 should be a finite number, received (nan|NaN)"),
+        ("[x]\na = [1.0, nan]", r"x\.a\.2 should be a finite number, received (nan|NaN)"),
         ("a = 1e999", "a should be a finite number, received inf"),
         ("a = 1\na = 1", "cannot be read as TOML: Cannot overwrite a value"),
         (b"a = '\xff'", "expected text in UTF-8"),
@@ -165,22 +165,6 @@ def test_what_is_no_file(reader: str, kind: str, tmp_path: Path) -> None:
         path = tmp_path / "mi\0ne.toml"
     with within(5), pytest.raises(UsageError, match=r"cannot be read|without control characters"):
         READERS[reader][1](path)
-
-
-def test_json_is_read_as_carefully(tmp_path: Path) -> None:
-    path = tmp_path / "x.json"
-    for content, message in {
-        '{"a": 1, "a": 2}': "the key 'a' appears twice",
-        '{"a": [NaN]}': r"a\.1 should be a finite number",
-        "[" * 100_000: "nested too deeply",
-        "1" * 5_000: "too many digits",
-        "{": "cannot be read as JSON",
-    }.items():
-        path.write_text(content)
-        with pytest.raises(UsageError, match=message):
-            read_json(path, "the file")
-    path.write_text('{"a": [1, 2.5, "x", null]}')
-    assert read_json(path, "the file") == {"a": [1, 2.5, "x", None]}
 
 
 def test_dots_in_a_text_are_no_key(tmp_path: Path) -> None:

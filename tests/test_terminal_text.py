@@ -21,10 +21,8 @@ from robustcmp.cli.list import print_rows
 from robustcmp.cli.screen import show
 from robustcmp.errors import HostError, UsageError
 from robustcmp.hosts.environments import run
-from robustcmp.records.attack import Cell
 from robustcmp.report.exports import to_bibtex, to_csv, to_latex
 from robustcmp.report.page import to_html, to_notebook
-from robustcmp.report.progress import Lines, LiveTable
 from robustcmp.report.text import summary, to_markdown, to_text
 
 EVIL = "\x1b[2J\x1b]0;title\x07\r\b\x9b1A\u202egnp.\u2066\udce4\0"
@@ -139,21 +137,6 @@ def test_what_commands_say_and_print(capsys: pytest.CaptureFixture[str], caplog:
     out, err = capsys.readouterr()
     assert not UNPRINTABLE.search(out + err + caplog.text)
     assert (out + err + caplog.text).count("\\x1b[2J") == 5
-
-
-def test_progress(capsys: pytest.CaptureFixture[str]) -> None:
-    cells = {Cell(name, 0, "fgsm", 0, ""): 1 for name in NAMES}
-    for progress in (LiveTable(), Lines()):
-        progress.begin(f"loading {EVIL}", 3)
-        progress.begin_attacks(cells)
-        for cell in cells:
-            progress.finished(cell, np.ones(3, np.bool_))
-        if isinstance(progress, LiveTable):
-            progress._live.transient = False
-        progress.end()
-    out, err = capsys.readouterr()
-    assert not UNPRINTABLE.search(out + err)
-    assert err.count("\\x1b[2J") >= 3
 
 
 HOST = """

@@ -132,9 +132,11 @@ def test_the_command_makes_it_of_a_few_images(
     monkeypatch.chdir(tmp_path)
     given = ["--model", "lenet1", "--dataset", "digits", "--framework", "torch", "--suite", "smoke"]
     given += ["--images", "4", "--repeats", "1", "--batch-size", "64", "--training-seeds", "0", "1"]
-    assert eval_command.main([*given, "--also", "transfer"]) == 0
+    assert eval_command.main([*given, "--also", "transfer", "conditioning"]) == 0
     assert command.main(["report", "runs/lenet1-digits-smoke", "--format", "text"]) == 0
-    assert "Transfer: adversarial images of one model that also fool another" in capfd.readouterr().out
+    text = capfd.readouterr().out
+    assert "Transfer: adversarial images of one model that also fool another" in text
+    assert "so many models" in text
     assert rc.open_run("runs/lenet1-digits-smoke").transfer.sizes["source"] == 2
     assert eval_command.main([*given, "--also", "transfer", "--no-images"]) == 2
     assert "--also transfer needs the adversarial images" in capfd.readouterr().err

@@ -1,10 +1,11 @@
-"""The answer, an attack at a time, and the difference that would have been detected."""
+"""The answer, an attack at a time, and the difference that would have been detected.
+
+The digests of published runs, which test_docs compares, hold their verdicts.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -23,11 +24,7 @@ from robustcmp.analysis.verdicts import few_outcomes, together
 from robustcmp.attacks import Boundary
 from robustcmp.errors import UsageError
 from robustcmp.records.store import Run
-from robustcmp.report.format import number
-from robustcmp.report.page import to_html
-from robustcmp.report.tables import tables
-from robustcmp.report.text import summary, to_text
-from robustcmp.report.words import all_together, state
+from robustcmp.report.words import all_together
 
 RUNS = Path(__file__).parents[1] / "docs" / "results"
 TIMES = 2000
@@ -53,45 +50,7 @@ def test_nothing_to_measure_a_difference_by() -> None:
         detectable_between_groups([np.array([0.1]), np.array([0.2, 0.3])])
 
 
-def test_ten_trainings_of_a_published_run() -> None:
-    """Of docs/is-it-the-framework.md: the means, p and shares of LeNet-5."""
-    fgsm, pixel, boundary = rc.open_run(RUNS / "lenet5-mnist-ten-trainings").verdicts
-    assert (fgsm.attack, fgsm.level, fgsm.different, fgsm.why) == ("fgsm", "frameworks", False, "")
-    assert (fgsm.easier, fgsm.harder) == ("jax", "torch")
-    assert fgsm.difference == pytest.approx(0.0179, abs=1e-4)
-    assert fgsm.p_adjusted == pytest.approx(0.395, abs=1e-3)
-    assert fgsm.difference < fgsm.detectable < 0.05
-    assert 0 <= fgsm.seed_low < fgsm.seed_share < fgsm.seed_high <= 1
-    assert pixel.different is False
-    assert (boundary.different, boundary.measure) == (None, "success rate")
-    assert boundary.why == (
-        "the attack succeeds on every image of every model; distances are not compared: the walk has not converged; "
-        "run the suite boundary-long"
-    )
-    assert fgsm.difference < fgsm.equivalent_within == pytest.approx(0.038, abs=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("run", "attack", "different", "easier", "difference"),
-    [
-        ("reference/lenet5-mnist-ten-trainings", "nearest_l2", True, "jax", 0.064),
-        ("lenet5-mnist-boundary-long", "boundary", False, "tensorflow", 0.119),
-    ],
-)
-def test_distances_speak_where_every_image_falls(
-    run: str, attack: str, different: bool, easier: str, difference: float
-) -> None:
-    """The model with the smallest distance is the easiest to fool."""
-    ev = rc.open_run(RUNS / run)
-    [verdict] = [each for each in ev.to_json()["verdicts"] if each["attack"] == attack]
-    assert (verdict["different"], verdict["measure"], verdict["easier"]) == (different, "median L2", easier)
-    [medians] = [outcomes.medians for outcomes in ev.results.outcomes if outcomes.attack == attack]
-    assert min(medians, key=lambda name: float(medians[name].mean())) == easier
-    assert max(medians, key=lambda name: float(medians[name].mean())) == verdict["harder"]
-    assert verdict["difference"] == pytest.approx(difference, abs=1e-3)
-
-
-@pytest.mark.parametrize("run", sorted(path.parent.name for path in RUNS.glob("*/results.h5")))
+@pytest.mark.parametrize("run", ["lenet5-mnist-boundary-long", "lenet5-mnist-guo2019", "lenet5-digits"])
 def test_verdicts_use_distances_of_walks_that_have_converged(run: str) -> None:
     """That is what the stored health check says of every training, and nothing else is interpreted."""
     ev = rc.open_run(RUNS / run)
@@ -103,57 +62,6 @@ def test_verdicts_use_distances_of_walks_that_have_converged(run: str) -> None:
             [verdict] = [verdict for verdict in ev.verdicts if verdict.attack == outcomes.attack] or [None]
             assert verdict is None or verdict.measure == "success rate"
             assert "distances" not in getattr(together(ev.results), "p", {})
-
-
-def test_distances_of_starting_points_are_in_tables_and_in_no_verdict() -> None:
-    """Medians of digits: torch 10.99, tensorflow 10.63 and jax 10.66, on the run of 100 images."""
-    ev = rc.open_run(RUNS / "lenet5-digits")
-    boundary = ev.verdicts[-1]
-    assert (boundary.different, boundary.easier, boundary.harder) == (None, "", "")
-    [table] = [table for table in tables(ev.results) if table.title.startswith("Differences of the median L2")]
-    assert {row[-1] for row in table.rows} == {"not compared"}
-    tests = ev.tests("frameworks")
-    [f] = tests[tests.test == "F of L2"].p
-    [success] = tests[(tests.attack == "boundary") & (tests.test == "Brown-Forsythe")].p
-    assert f == pytest.approx(0.0095, abs=1e-4)
-    assert math.isnan(success)
-
-
-def test_equivalence_of_a_published_run() -> None:
-    ev = rc.open_run(RUNS / "lenet5-mnist-ten-trainings")
-    wide, narrow = (ev.equivalence(margin) for margin in (0.04, 0.03))
-    joint = wide[(wide.a == "all") & (wide.attack == "fgsm")]
-    assert joint.equivalent.item() is True
-    assert not narrow[(narrow.a == "all") & (narrow.attack == "fgsm")].equivalent.item()
-    assert len(wide) == 3 * 4
-
-
-def test_margins_are_fractions() -> None:
-    ev = rc.open_run(RUNS / "reference" / "resnet20-cifar10-five-trainings")
-    with pytest.raises(UsageError, match=r"for 5 points pass 0\.05"):
-        ev.equivalence(5.0)
-    with pytest.raises(UsageError, match=r"for 2 points pass 0\.02"):
-        ev.deployments(2)
-
-
-def test_one_training_each_is_about_these_models() -> None:
-    fgsm, pixel, _ = rc.open_run(RUNS / "lenet5-mnist-guo2019").verdicts
-    assert (fgsm.level, fgsm.different, fgsm.easier, fgsm.harder) == ("models", True, "tensorflow", "torch")
-    assert fgsm.detectable < fgsm.difference
-    assert pixel.different is False
-    assert pixel.difference < pixel.detectable
-    assert math.isnan(fgsm.seed_share)
-
-
-def test_few_successes_say_nothing_of_what_would_be_seen() -> None:
-    verdicts = {verdict.attack: verdict for verdict in rc.open_run(RUNS / "lenet5-digits").verdicts}
-    pixel, fgsm = verdicts["single_pixel"], verdicts["fgsm"]
-    assert pixel.few == "1 of 3,000 succeed"
-    assert pixel.different is False
-    assert math.isnan(pixel.detectable)
-    assert math.isnan(pixel.equivalent_within)
-    assert fgsm.few == ""
-    assert fgsm.detectable > 0
 
 
 @pytest.mark.parametrize(("fallen", "few"), [(9, "9 of 400 succeed"), (10, ""), (390, ""), (391, "9 of 400 fail")])
@@ -183,17 +91,6 @@ def test_all_attacks_together(run: str, p: dict[str, float], different: bool | N
     assert found.different is different
 
 
-def test_no_rates_differ_by_more_than_a_hundred_points() -> None:
-    """Two trainings of each say little."""
-    ev = rc.open_run(RUNS / "lenet5-mnist-ten-trainings")
-    beyond = replace(ev.verdicts[0], detectable=1.155)
-    medians = replace(beyond, measure="median L2", norm="L2")
-    ev.verdicts[:] = [beyond, medians]
-    of_rates, of_distances = (statement.word for statement in state(ev.results))
-    assert of_rates == "no difference found (not even 100 points would have been detected)"
-    assert of_distances == "no difference found (1.155 in median L2 would have been detected)"
-
-
 def test_permutations_alone_do_not_decide(tmp_path: Path) -> None:
     """Two attacks with p = 0.061 each, adjusted, and 0.017 together."""
     ev = rc.open_run(RUNS / "reference" / "lenet5-mnist-ten-trainings")
@@ -207,25 +104,6 @@ def test_permutations_alone_do_not_decide(tmp_path: Path) -> None:
     run.write_results(ev.dataset.sel(attack=some), manifest)
     [sentence] = all_together(rc.open_run(tmp_path).results)
     assert sentence == "All attacks together hint at a difference (p = 0.017) that no single one shows."
-
-
-def test_reports_say_where_all_attacks_together_disagree() -> None:
-    assert all_together(rc.open_run(RUNS / "reference" / "lenet5-mnist-ten-trainings").results) == []
-    ev = rc.open_run(RUNS / "lenet5-mnist-ten-trainings")
-    [sentence] = all_together(ev.results)
-    for text in (summary(ev.results), to_text(ev.results), ev._repr_html_(), to_html(ev.results)):
-        assert sentence in " ".join(text.split())
-
-
-def test_differences_of_distances_are_excluded_as_those_of_rates_are() -> None:
-    ev = rc.open_run(RUNS / "lenet5-mnist-boundary-long")
-    boundary, medians = ev.verdicts[-1], ev.results.outcomes[-1].medians
-    ends = [
-        scipy.stats.ttest_ind(a, b, equal_var=False).confidence_interval(0.9)
-        for a, b in combinations(medians.values(), 2)
-    ]
-    assert boundary.equivalent_within == pytest.approx(max(max(-low, high) for low, high in ends))
-    assert f"Excluded: more than {number(boundary.equivalent_within)} in median L2." in state(ev.results)[-1].details
 
 
 @pytest.mark.parametrize("written", ["L0", "L2", "L∞"])

@@ -19,7 +19,6 @@ from .evaluation import Evaluation
 from .frameworks import DataFormat, Device
 from .processes import Limits
 from .records.store import Run
-from .records.upkeep import discard_broken
 from .report.progress import make_progress
 from .report.words import behaviour_notes
 from .runs.accuracy import note_causes
@@ -153,13 +152,12 @@ def evaluate(
         _resumable(out, about),
         progress_of(progress) as shown,
         enough_memory("this comparison", "batch_size or n"),
-        Run.create(out, keep_images).writing() as store,
+        Run.create(out, keep_images).lock() as store,
     ):
         plan, manifest = prepare(models, question, store, about or {}, device, shown)
         if executor == "auto" and isinstance(where, InProcess) and sum(plan.seconds(store).values()) > LONG:
             where = Isolated(Limits())
         store.write_manifest(manifest)
-        discard_broken(store)
         execute(plan, store, where, shown)
         return _write(plan, add_failures(manifest, plan), store)
 

@@ -17,7 +17,7 @@ from .files import write_named
 from .records.answers import Checked, Contested
 from .records.store import Run
 from .records.upkeep import verify
-from .report.exports import to_dataframe, to_latex
+from .report.exports import to_dataframe, to_json, to_latex
 from .report.page import to_html, to_notebook
 from .report.text import summary
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from .report.plots import Plots
 
 
-class AtHand(Protocol):
+class _AtHand(Protocol):
     """The loaded models of a comparison, which checks and transfer run again."""
 
     def run_checks(self, results: Results, shown: bool) -> Checked: ...
@@ -54,7 +54,7 @@ class Evaluation:
         The records of the run, with the figures that reports are made of.
     """
 
-    def __init__(self, results: Results, at_hand: AtHand | None = None):
+    def __init__(self, results: Results, at_hand: _AtHand | None = None):
         self.results = results
         self._at_hand = at_hand
 
@@ -500,11 +500,9 @@ class Evaluation:
         UsageError
             `run_conditioning` has not been called.
         """
-        if self.results.conditioned is None:
-            raise not_stored("conditioning")
-        return self.results.conditioned.curve()
+        return self.results.conditioning()
 
-    def _models_for(self, name: str) -> AtHand:
+    def _models_for(self, name: str) -> _AtHand:
         if self._at_hand is None:
             raise not_stored(name)
         return self._at_hand
@@ -556,7 +554,7 @@ class Evaluation:
 
     def to_json(self) -> dict[str, Any]:
         """Return the summary that ``python -m robustcmp.eval --json`` prints; undefined values are None."""
-        return self.results.to_json()
+        return to_json(self.results)
 
     def to_latex(self) -> str:
         """Return a LaTeX table like the paper's: one row per model with success rates, intervals and R.

@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import secrets
-import shutil
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -32,9 +31,9 @@ def user_cache() -> Path:
 
     It may not exist yet.
     """
-    given = os.environ.get("ROBUSTCMP_CACHE")
-    if given:
-        return as_path(given)
+    directory = os.environ.get("ROBUSTCMP_CACHE")
+    if directory:
+        return as_path(directory)
     from platformdirs import user_cache_path  # where pooch.os_cache is; pooch itself also sets up progress bars
 
     return user_cache_path("robustcmp")
@@ -163,20 +162,12 @@ def _room_for(path: Path, size: int | None = None) -> Iterator[None]:
         if error.errno not in NO_ROOM:
             raise
         needed = "" if size is None else f": it takes {size:,} bytes"
-        raise _disk_error(path, f"{NO_ROOM[error.errno]}{needed}", error.errno) from None
-
-
-def _disk_error(path: Path, reason: str, number: int) -> DiskError:
-    try:
-        free = f", and {shutil.disk_usage(path.parent).free:,} bytes are free in {path.parent}"
-    except OSError:
-        free = ""
-    error = DiskError(
-        f"{path} cannot be written, {reason}{free}. Make room there, or name another directory, and rerun the same "
-        "command: what is finished is kept."
-    )
-    error.errno = number
-    return error
+        full = DiskError(
+            f"{path} cannot be written, {NO_ROOM[error.errno]}{needed}. Make room there, or name another directory, "
+            "and rerun the same command: what is finished is kept."
+        )
+        full.errno = error.errno
+        raise full from None
 
 
 def write_named(given: str | os.PathLike[str], write: Callable[[Path], object]) -> None:

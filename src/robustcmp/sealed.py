@@ -204,8 +204,8 @@ class Hdf5:
         if received.kind not in "biufS" or (expected is not None and expected != received):
             raise SealError(f"{name} should be {expected or 'of numbers'}, received {received}")
         if shape is not None and not _fits(array.shape, shape):
-            said = ", ".join("…" if length is ... else str(length) for length in shape)
-            raise SealError(f"{name} should have the shape ({said}), received {array.shape}")
+            lengths = ", ".join("…" if length is ... else str(length) for length in shape)
+            raise SealError(f"{name} should have the shape ({lengths}), received {array.shape}")
         self._check_stored(name, array)
 
     def _check_stored(self, name: str, array: h5py.Dataset) -> None:
@@ -236,8 +236,8 @@ class Hdf5:
         values = []
         if h5py.check_string_dtype(array.dtype) is None or array.ndim != 1 or len(array) > self.size:
             raise SealError(f"{name} should be a list of strings, received {array.dtype} {array.shape}")
-        for place in range(len(array)):
-            values.append(array.asstr()[place])
+        for position in range(len(array)):
+            values.append(array.asstr()[position])
             left -= len(values[-1])
             if left < 0:
                 raise SealError(f"{name} is longer than the file")
@@ -285,11 +285,12 @@ def from_json(text: bytes, kind: str) -> dict[str, Any]:
         content = json.loads(text)
         if not isinstance(content, dict):
             raise SealError(f"expected a JSON object, received {type(content).__name__}")
-        said = content.pop(MEMBER, None)
-        if said is None:
+        expected = content.pop(MEMBER, None)
+        if expected is None:
             raise SealError("it has no seal")
-        if said != (received := _json_seal(kind, content)):
-            raise SealError(f"its seal is {str(said)[:100]!r}, but its content has {received!r}: it was changed")
+        received = _json_seal(kind, content)
+        if expected != received:
+            raise SealError(f"its seal is {str(expected)[:100]!r}, but its content has {received!r}: it was changed")
         return content
 
 

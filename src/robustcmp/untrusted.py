@@ -1,6 +1,6 @@
 """Files from elsewhere, looked at before anything else opens them. Nothing of them is run.
 
-- TOML and JSON become plain values: whole numbers of 64 bits, finite numbers, tables that are not nested beyond use.
+- TOML becomes plain values: whole numbers of 64 bits, finite numbers, tables that are not nested beyond use.
 - Archives and HDF5 say how large their contents are and where they lie, which may be anything: a few kilobytes that
   become gigabytes, or an array whose values are the bytes of another file on this machine. Both are refused.
 - What holds code is refused, but for files that this user's robustcmp has written itself.
@@ -14,7 +14,6 @@ import errno
 import hashlib
 import hmac
 import inspect
-import json
 import math
 import os
 import re
@@ -26,7 +25,7 @@ import textwrap
 import tomllib
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from decimal import Decimal
 from importlib.resources.abc import Traversable
@@ -90,7 +89,7 @@ def _reason(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error)
 
 
-# TOML and JSON -------------------------------------------------------------------------------------------------------
+# TOML ----------------------------------------------------------------------------------------------------------------
 
 # Keys like a.b.c cost tomllib memory that grows with the square of their parts.
 _DOTTED = re.compile(r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+)++""")
@@ -116,32 +115,6 @@ def read_toml(
     UsageError
         The file cannot be read, is too large, or is not TOML; or a value is no number that can be used.
     """
-
-    def parse(text: str) -> dict[str, Any]:
-        if any(key[0].count(".") > limits.FILE_LEVELS for key in _DOTTED.finditer(text)):
-            raise UsageError(f"expected keys of at most {limits.FILE_LEVELS} parts")
-        return tomllib.loads(text, parse_float=parse_float)
-
-    content: dict[str, Any] = _read_document(source, kind, "TOML", parse)
-    return content
-
-
-def read_json(source: str | os.PathLike[str] | Traversable, kind: str) -> Any:
-    """Read a JSON file, as `read_toml` does; a name that stands twice in an object is an error."""
-    return _read_document(source, kind, "JSON", lambda text: json.loads(text, object_pairs_hook=_unique))
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    table = dict(pairs)
-    if len(table) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise UsageError(f"the key {next(name for name in names if names.count(name) > 1)!r} appears twice")
-    return table
-
-
-def _read_document(
-    source: str | os.PathLike[str] | Traversable, kind: str, form: str, parse: Callable[[str], Any]
-) -> Any:
     name = f"{kind} {source}"
     try:
         if isinstance(source, (str, os.PathLike)):
@@ -153,45 +126,38 @@ def _read_document(
         raise UsageError(f"{name} cannot be read: expected text in UTF-8 ({error})") from None
     except (OSError, ValueError) as error:
         raise UsageError(f"{name} cannot be read: {_reason(error)}") from None
+    if any(key[0].count(".") > limits.FILE_LEVELS for key in _DOTTED.finditer(text)):
+        raise UsageError(f"{name}: expected keys of at most {limits.FILE_LEVELS} parts")
     try:
-        values = parse(text)
-        _check_values(values)
-    except UsageError as error:
-        raise UsageError(f"{name}: {error}") from None
-    except (tomllib.TOMLDecodeError, json.JSONDecodeError) as error:
-        raise UsageError(f"{name}: it cannot be read as {form}: {error}") from None
+        table = tomllib.loads(text, parse_float=parse_float)
+        _check_values(table, name, 0)
+    except UsageError:
+        raise
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{name}: it cannot be read as TOML: {error}") from None
     except (RecursionError, MemoryError):
         raise UsageError(f"{name}: {TOO_DEEP}") from None
     except (ValueError, ArithmeticError):  # Python reads no integer of thousands of digits
         raise UsageError(f"{name}: a number has too many digits; expected numbers of 64 bits") from None
-    return values
+    return table
 
 
-def _check_values(content: Any) -> None:
+def _check_values(value: Any, name: str, level: int) -> None:
     """Raise `UsageError` for a value that is no number to compute with, or that is nested too deeply."""
-    left: list[tuple[str, str, int, Any]] = [("", "", 0, content)]  # the table, what stands before a key in it, …
-    while left:
-        table, before, level, value = left.pop()
-        if level > limits.FILE_LEVELS:
-            raise UsageError(TOO_DEEP)
-        for key, inner in _items(value):
-            name = f"[{table}]: {before}{key}" if table else f"{before}{key}"
-            if isinstance(inner, int) and not -(2**63) <= inner < 2**63:
-                digits = int(inner.bit_length() * math.log10(2)) + 1
-                raise UsageError(f"{name} should be a number of 64 bits, received one of {digits} digits")
-            if isinstance(inner, float | Decimal) and not math.isfinite(inner):
-                raise UsageError(f"{name} should be a finite number, received {inner}")
-            if isinstance(inner, list):
-                left.append((table, f"{before}{key}.", level + 1, inner))
-            elif isinstance(inner, dict):
-                left.append((f"{table}.{before}{key}" if table else f"{before}{key}", "", level + 1, inner))
-
-
-def _items(value: Any) -> Iterator[tuple[str, Any]]:
+    if level > limits.FILE_LEVELS + 1:
+        raise UsageError(f"{name}: {TOO_DEEP}")
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        digits = int(value.bit_length() * math.log10(2)) + 1
+        raise UsageError(f"{name} should be a number of 64 bits, received one of {digits} digits")
+    if isinstance(value, float | Decimal) and not math.isfinite(value):
+        raise UsageError(f"{name} should be a finite number, received {value}")
+    children: Iterable[tuple[Any, Any]] = ()
     if isinstance(value, dict):
-        yield from value.items()
+        children = value.items()
     elif isinstance(value, list):
-        yield from ((str(number), inner) for number, inner in enumerate(value, 1))
+        children = enumerate(value, 1)
+    for key, inner in children:
+        _check_values(inner, f"{name}.{key}" if level else f"{name}: {key}", level + 1)
 
 
 # archives and programs -----------------------------------------------------------------------------------------------
@@ -221,7 +187,7 @@ def is_archive(path: Path) -> bool:
     try:
         return zipfile.is_zipfile(path)
     except zipfile.BadZipFile as error:
-        raise _broken_file(path, "zip archive", error) from None
+        raise _describe_damage(path, "zip archive", error) from None
 
 
 @contextmanager
@@ -233,7 +199,7 @@ def _open_archive(path: Path) -> Iterator[zipfile.ZipFile]:
     except WeightsError:
         raise
     except Exception as error:  # a broken archive can raise anything
-        raise _broken_file(path, "zip archive", error) from None
+        raise _describe_damage(path, "zip archive", error) from None
 
 
 def check_archive(path: Path) -> None:
@@ -276,7 +242,7 @@ def check_no_program(path: Path) -> None:
         )
 
 
-def _broken_file(path: Path, kind: str, error: Exception) -> WeightsError:
+def _describe_damage(path: Path, kind: str, error: Exception) -> WeightsError:
     reason = in_one_line(f"{type(error).__name__}: {error}")
     return WeightsError(f"{path} is no whole {kind} ({reason}). Save it again, or copy it again.")
 
@@ -347,7 +313,7 @@ def check_hdf5(path: Path, file: IO[bytes] | None = None) -> None:
     except SealError as error:
         raise WeightsError(f"{path}: {error}. Save the weights again.") from None
     except Exception as error:  # a broken file can raise anything
-        raise _broken_file(path, "HDF5 file", error) from None
+        raise _describe_damage(path, "HDF5 file", error) from None
     _check_unpacked(path, unpacked, packed)
 
 

@@ -47,7 +47,6 @@ COLUMNS = (
 MEASURED = (
     *("deployment", "source", "precision", "bytes", "size", "clean_accuracy", "source_clean_accuracy", "changed"),
     *("ties", "logits", "distance", "seconds_1000", "time_1000", "seconds_10000", "time_10000", "gate"),
-    "not_applicable",
 )
 FEW_DIFFER = 10  # images
 SUCCESS = "success rate"
@@ -59,10 +58,10 @@ DEPLOYED_MARGIN = 0.02
 Pairs = Sequence[tuple[Key, Key]]  # each deployed training with its source
 
 
-def _group_by_name(results: Results, part: str) -> dict[str, list[dict[str, Any]]]:
+def _group_by_name(results: Results) -> dict[str, list[dict[str, Any]]]:
     """Return the manifest's entries of deployments, by name."""
     entries: dict[str, list[dict[str, Any]]] = {}
-    for entry in results.manifest.get(part, []):
+    for entry in results.manifest.get("deployments", []):
         entries.setdefault(entry["model"][0], []).append(entry)
     return entries
 
@@ -80,41 +79,33 @@ def describe_deployments(results: Results) -> pandas.DataFrame:
     the mean root mean square, in standard deviations of the source's logits; ``seconds_1000`` and ``seconds_10000``,
     the median over trainings of how long so many images took, and ``time_…``, the ratio to the source's. ``gate`` is
     ``"passed"`` or ``"not passed"`` for a conversion that should change nothing: its logits and classes, and the images
-    that it falls on under the attacks of the control. It is ``"measured"`` for every other. A network that cannot be
-    asked here has its size alone, and ``not_applicable`` says why; it is "" for every other.
+    that it falls on under the attacks of the control. It is ``"measured"`` for every other.
     """
     models = results.manifest["models"]
     accuracy = {key: float(model["clean_accuracy"]) for key, model in zip(results.keys, models, strict=True)}
     rows = []
-    for name, entries in _group_by_name(results, "deployments").items():
+    for name, entries in _group_by_name(results).items():
         pairs = _pair_up(entries)
         info = models[results.keys.index(pairs[0][0])]["info"]
-        row = {"precision": info.get("deployment", {}).get("precision"), "not_applicable": ""}
+        size = _mean(entries, "bytes")
+        row = {
+            "deployment": name,
+            "source": pairs[0][1][0],
+            "precision": info.get("deployment", {}).get("precision"),
+            "bytes": size,
+            "size": size / max(_mean(entries, "source_bytes"), 1.0),
+        }
         row |= {measure: _mean(entries, measure) for measure in ("changed", "ties", "distance")}
         for position, images in enumerate((1000, 10000)):
             seconds = _median_seconds(entries, "seconds", position)
             row[f"seconds_{images}"] = seconds
             row[f"time_{images}"] = seconds / _median_seconds(entries, "source_seconds", position)
         row["clean_accuracy"] = float(np.mean([accuracy[deployed] for deployed, _ in pairs]))
+        row["source_clean_accuracy"] = float(np.mean([accuracy[source] for _, source in pairs]))
         row["logits"] = max(float(entry["logits"]) for entry in entries)
         row["gate"] = _gate(results, entries)
-        rows.append(row | _describe_size(name, entries, accuracy))
-    for name, entries in _group_by_name(results, "not_asked").items():
-        row = {part: entries[0][part] for part in ("precision", "not_applicable")}
-        rows.append(row | {"gate": "not applicable"} | _describe_size(name, entries, accuracy))
+        rows.append(row)
     return pandas.DataFrame(rows, columns=list(MEASURED))
-
-
-def _describe_size(name: str, entries: Sequence[Mapping[str, Any]], accuracy: Mapping[Key, float]) -> dict[str, Any]:
-    sources = [source for _, source in _pair_up(entries)]
-    size = _mean(entries, "bytes")
-    return {
-        "deployment": name,
-        "source": sources[0][0],
-        "bytes": size,
-        "size": size / max(_mean(entries, "source_bytes"), 1.0),
-        "source_clean_accuracy": float(np.mean([accuracy[source] for source in sources])),
-    }
 
 
 def _mean(entries: Sequence[Mapping[str, Any]], name: str) -> float:
@@ -175,7 +166,7 @@ def compare_deployments(results: Results, margin: float) -> pandas.DataFrame:
     """
     check_fraction("margin", margin)
     rows = []
-    for name, entries in _group_by_name(results, "deployments").items():
+    for name, entries in _group_by_name(results).items():
         for attack in results.attacks:
             rows += _compare_pairs(results, name, _pair_up(entries), attack, margin)
     tested = [row for row in rows if not math.isnan(row["p"])]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from ..errors import UsageError
 from ..untrusted import read_toml
 from .outcomes import Outcomes
-from .significance import (
-    RESAMPLES,
-)
+from .significance import RESAMPLES
 from .statistics.intervals import resample_rates
+
+if TYPE_CHECKING:
+    from .results import Results
 
 Rates = Mapping[str, Mapping[str, float]]
 NO_SPREAD = 1e-9
@@ -131,6 +132,27 @@ def variants(rates: Rates) -> dict[str, dict[str, float]]:
         indicators[f"{model} left out"] = robustness_indicator(
             {m: attack_rates for m, attack_rates in rates.items() if m != model}
         )
+    return indicators
+
+
+DISTANCE_QUANTILES = (0.5, 0.25, 0.1)
+
+
+def find_variants(results: Results) -> dict[str, dict[str, float]]:
+    """Return R under other rules: without each attack and each model in turn, and from distances."""
+    indicators = variants(results.indicator_rates())
+    for q in DISTANCE_QUANTILES:
+        total = np.zeros(len(results.models))
+        counted = []
+        for attack in results.indicator_attacks:
+            norm = results.attack_records[attack].norm
+            distances = np.array([results.distances.quantile(model, attack, norm, q) for model in results.models])
+            if np.isfinite(distances).all():
+                total = total + relative(-distances)
+                counted.append(attack)
+        if counted:
+            name = f"from distances at {q:.0%} of the images ({', '.join(counted)})"
+            indicators[name] = dict(zip(results.models, total.tolist(), strict=True))
     return indicators
 
 

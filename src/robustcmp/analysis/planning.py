@@ -103,15 +103,12 @@ class Pilot:
         The variance of a trained model's rate, and with that between trainings at its upper limit.
     ratios : ndarray of float64, shape (frameworks,)
         The variance within each framework, relative to the mean of all. A plan keeps it.
-    more_repeats : bool
-        Whether a design with other repeats can be judged.
     """
 
     design: Design
     estimate: RateVariance
     upper: RateVariance
     ratios: NDArray[np.float64]
-    more_repeats: bool
 
     def variances(self, variance: RateVariance, images: int, repeats: int) -> NDArray[np.float64]:
         """Return the variance of a trained model's rate within each framework in a design."""
@@ -123,8 +120,8 @@ class Pilot:
         return None if trainings is None else Design(trainings, images, repeats)
 
     def repeats(self) -> list[int]:
-        """Return the repeats that designs may have."""
-        return sorted({*REPEATS, self.design.repeats}) if self.more_repeats else [self.design.repeats]
+        """Return the repeats that designs may have; one repeat says nothing of what more would do."""
+        return sorted({*REPEATS, self.design.repeats}) if self.design.repeats > 1 else [1]
 
 
 def measure_pilot(outcomes: Outcomes, own_draws: bool) -> Pilot:
@@ -144,7 +141,7 @@ def measure_pilot(outcomes: Outcomes, own_draws: bool) -> Pilot:
     upper = estimate._replace(training=max(upper_variance(groups) - of_images, 0.0))
     variances = np.array([group.var(ddof=1) for group in groups])
     design = Design(min(map(len, groups)), images, repeats)
-    return Pilot(design, estimate, upper, variances / variances.mean(), repeats > 1)
+    return Pilot(design, estimate, upper, variances / variances.mean())
 
 
 def plan(

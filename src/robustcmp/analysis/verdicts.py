@@ -104,7 +104,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Together:
+class _Together:
     """What frameworks' trainings show over all attacks together, by permutations that assume equal spreads.
 
     Attributes
@@ -121,7 +121,7 @@ class Together:
     different: bool | None
 
 
-def together(results: Results) -> Together | None:
+def together(results: Results) -> _Together | None:
     """Return what all attacks together show, None where fewer than two things about frameworks can differ."""
     if not results.verdicts or results.level != "frameworks":
         return None
@@ -133,8 +133,8 @@ def together(results: Results) -> Together | None:
         return None
     p = {"success rates" if test == SUMMED else "distances": p for test, p in zip(tests.test, tests.p, strict=True)}
     if min(p.values()) >= ALPHA:
-        return Together(p, False)
-    return Together(p, True if any(verdict.different for verdict in results.verdicts) else None)
+        return _Together(p, False)
+    return _Together(p, True if any(verdict.different for verdict in results.verdicts) else None)
 
 
 def decide(results: Results) -> list[Verdict]:

@@ -10,26 +10,28 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..analysis.statistics.ranks import median_interval
-from ..errors import StoreError, UsageError
+from ..errors import UsageError
 from ..files import write_named
-from . import page, pairs, text, words
+from ..report.layout import WIDTH, Table, write_text
+from . import page, pairs, words
 from .figures import summarise
 from .measurement import TASKS, Measurement
 from .pairs import SETTING, Finding, Setting
-from .store import BenchmarkStore, Planned
+from .store import BenchmarkStore
+from .tables import make_tables
 
 if TYPE_CHECKING:
     import pandas
-
-    from .plots import BenchmarkPlots
+    from matplotlib.figure import Figure
 
 NEW_SEEDS = 4  # the semantics since which each repetition of a training has a seed of its own
 OF_TRAINING = ["epoch_seconds", "first_epoch_seconds", "call_seconds"]
 OF_ONE_TRAINING = ["loss", "training_accuracy", "validation_accuracy"]  # the same where all repetitions have one seed
 OF_PREDICTION = ["first_seconds", "call_seconds", "p90", "p95", "p99", "throughput"]
-OF_ALL = ["ready_seconds", "cpu_seconds", "processors", "peak_memory", "gpu", "gpu_memory", "gpu_power"]
+OF_ALL = ["ready_seconds", "cpu_seconds", "processors", "peak_memory"]
 
 
 class Benchmark:
@@ -46,7 +48,7 @@ class Benchmark:
     def __init__(self, store: BenchmarkStore):
         self.store = store
         self.manifest = store.manifest()
-        self.measurements = [_load(store, planned) for planned in self.manifest.plan if planned.key in store]
+        self.measurements = [store.load(planned) for planned in self.manifest.plan if planned.key in store]
         if not self.measurements:
             reasons = "; ".join(dict.fromkeys(self.manifest.failed.values()))
             raise UsageError(
@@ -120,8 +122,8 @@ class Benchmark:
             task, subject, images, batch_size, repetition; call_seconds (the median after warm-up), p90, p95, p99,
             throughput; epoch_seconds, first_epoch_seconds, loss, training_accuracy, validation_accuracy;
             ready_seconds, first_seconds, calls, warm_up (calls), drift, drifts, seconds, cpu_seconds, peak_memory;
-            processors, gpu, gpu_memory and gpu_power from when it was ready; others (what other programs used of its
-            processors), busy, threads, device, version, began. NaN where there is none.
+            processors from when it was ready; others (what other programs used of its processors), busy, threads,
+            device, version, began. NaN where there is none.
         """
         return self._rows.copy()
 
@@ -137,8 +139,7 @@ class Benchmark:
             task, subject, images (0), batch_size, n (processes), busy (share of processes during which other programs
             were busy); epoch_seconds (of the epochs after the first), first_epoch_seconds, call_seconds (a step, after
             warm-up), loss, training_accuracy and validation_accuracy (of the last epoch); ready_seconds, cpu_seconds
-            (of the whole process), processors (used on average), peak_memory, gpu (used on average), gpu_memory (the
-            most), gpu_power (on average, W).
+            (of the whole process), processors (used on average), peak_memory.
         """
         return self._summarise(["train"], [*OF_TRAINING, *OF_ONE_TRAINING, *OF_ALL])
 
@@ -157,38 +158,22 @@ class Benchmark:
         """
         return self._summarise(["forward", "forward-backward"], [*OF_PREDICTION, *OF_ALL])
 
-    def tests(self, measure: str | None = None) -> pandas.DataFrame:
-        """Test for every pair of subjects whether one is faster, or has more of something else, in each setting.
+    def tests(self) -> pandas.DataFrame:
+        """Test for every pair of subjects whether one is faster in each setting.
 
         The unit is a process: its median seconds an epoch without the first, or the median of its calls after warm-up
         (of its steps, where there is one epoch). Processes of one repetition are a pair, and differences are between
         logarithms, so that they are ratios.
 
-        Parameters
-        ----------
-        measure : str, optional
-            A column of `to_dataframe` with positive values in the place of time: ``"validation_accuracy"``,
-            ``"loss"``, ``"peak_memory"``. Its tests are a family of their own.
-
         Returns
         -------
         pandas.DataFrame
-            task, images, batch_size, measure (``"epoch"``, ``"step"`` or ``"call"`` for times), a, b, n (pairs of
-            processes), ratio (a's value over b's, by Hodges and Lehmann), low and high (its 95 % interval, not
-            adjusted), p (Wilcoxon's signed-rank test, exact), p_adjusted (Holm, for all pairs and settings of the
-            task), needed (repetitions with which one of so many tests can be significant).
-
-        Raises
-        ------
-        UsageError
-            There is no such column, or it has values that are not positive; `measure` is an accuracy, and all
-            repetitions are of one training.
+            task, images, batch_size, measure (``"epoch"``, ``"step"`` or ``"call"``), a, b, n (pairs of processes),
+            ratio (a's time over b's, by Hodges and Lehmann), low and high (its 95 % interval, not adjusted), p
+            (Wilcoxon's signed-rank test, exact), p_adjusted (Holm, for all pairs and settings of the task), needed
+            (repetitions with which one of so many tests can be significant).
         """
-        if measure is None:
-            return self._tests.copy()
-        if measure in OF_ONE_TRAINING and self.has_one_training:
-            raise UsageError(f"{measure} cannot be tested: all repetitions of this benchmark are of one training")
-        return pairs.compare(self._rows, measure)
+        return self._tests.copy()
 
     @cached_property
     def _tests(self) -> pandas.DataFrame:
@@ -206,18 +191,26 @@ class Benchmark:
         chosen = [measured for measured in self.measurements if measured.key in keys]
         return sorted(chosen, key=lambda measured: measured.asked.repetition)
 
-    @property
-    def plot(self) -> BenchmarkPlots:
-        """The plots of the benchmark, as Matplotlib axes: ``found.plot.latency()``.
+    def plot_learning(self, figure: Figure | None = None) -> NDArray[np.object_]:
+        """Draw the validation accuracy of trainings against their seconds, a thin line each, a panel a batch size.
+
+        Parameters
+        ----------
+        figure : matplotlib.figure.Figure, optional
+            Where to draw; a new figure if nothing is said.
+
+        Returns
+        -------
+        ndarray of matplotlib.axes.Axes, shape (batch sizes,)
 
         Raises
         ------
         UsageError
-            Matplotlib is not installed.
+            Nothing was trained, or Matplotlib is not installed.
         """
-        from .plots import BenchmarkPlots  # Matplotlib, which no other reader needs
+        from .plot import draw_learning  # Matplotlib, which no other reader needs
 
-        return BenchmarkPlots(self)
+        return draw_learning(self, figure)
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
         """Write one self-contained page: answers, tables, pictures, and what is not known.
@@ -262,7 +255,8 @@ class Benchmark:
         color : bool, default False
             Write escape sequences for a terminal's colours.
         """
-        return text.write(self, False, width, color)
+        notes = words.list_notes(self)[: -len(words.METHODS)]
+        return self._write([make_tables(self)["times"]], notes, min(width or WIDTH, WIDTH), color).rstrip("\n")
 
     def to_text(self, *, width: int | None = None, color: bool = False) -> str:
         """Return all tables and notes, as ``--full`` prints them.
@@ -274,14 +268,13 @@ class Benchmark:
         color : bool, default False
             Write escape sequences for a terminal's colours.
         """
-        return text.write(self, True, width, color)
+        return self._write([*make_tables(self).values()], words.list_notes(self), width, color)
+
+    def _write(self, shown: Sequence[Table], notes: Sequence[str], width: int | None, color: bool) -> str:
+        return write_text("\n".join(words.describe(self)), words.list_answers(self), shown, notes, width, color)
 
     def __repr__(self) -> str:
         return self.summary()
-
-    def _repr_html_(self) -> str:
-        """Show the answers and the times in a notebook."""
-        return page.to_notebook(self)
 
     def _summarise(self, tasks: Sequence[str], figures: Sequence[str]) -> pandas.DataFrame:
         """Return medians over processes with their intervals, a row a subject and setting of some tasks."""
@@ -322,19 +315,6 @@ def open_benchmark(directory: str | os.PathLike[str]) -> Benchmark:
     robustcmp.errors.UsageError: no-such-directory is not a benchmark of robustcmp: it has no manifest.json
     """
     return Benchmark(BenchmarkStore(directory))
-
-
-def _load(store: BenchmarkStore, planned: Planned) -> Measurement:
-    """Return a measurement that is what was asked for, or raise `StoreError`."""
-    measurement = store.load(planned.key)
-    lengths = {len(measurement.resources.seconds), *map(len, measurement.resources.series.values())}
-    if measurement.asked != planned.asked or len(lengths) > 1:
-        raise StoreError(
-            f"{store.path(planned.key)} is of {measurement.asked} with series of {sorted(lengths)} values, but the "
-            f"manifest asks for {planned.asked}, and all series should be as long. Delete it, and rerun the same "
-            "command to measure it again."
-        )
-    return measurement
 
 
 def _to_records(frame: pandas.DataFrame) -> list[dict[str, Any]]:

@@ -69,12 +69,6 @@ def find_warm_up(calls: NDArray[np.float64]) -> _Steadiness:
     return _Steadiness(warm_up, drift, later.p < LIKELY and abs(drift) > MATTERS)
 
 
-def drop_warm_up(measurement: Measurement) -> NDArray[np.float64]:
-    """Return the times of calls, or of the steps of a training, after warm-up."""
-    calls = np.array(measurement.calls, np.float64)
-    return calls[find_warm_up(calls).warm_up :]
-
-
 def summarise(measurement: Measurement) -> dict[str, Any]:
     """Return what a process measured as one row, see `Benchmark.to_dataframe`; what it does not have is NaN."""
     request = measurement.asked
@@ -101,11 +95,8 @@ def summarise(measurement: Measurement) -> dict[str, Any]:
         "drifts": steady.drifts,
         "seconds": measurement.seconds,
         "cpu_seconds": resources.cpu_seconds,
-        "processors": _mean(_select_ready(measurement, "cpu")),
+        "processors": _mean(_select_ready(measurement)),
         "peak_memory": float(resources.peak_memory),
-        "gpu": _mean(_select_ready(measurement, "gpu")),
-        "gpu_memory": max(_select_ready(measurement, "gpu_memory"), default=math.nan),
-        "gpu_power": _mean(_select_ready(measurement, "gpu_power")),
         "others": _mean(others),
         "busy": bool(is_busy),
         "threads": measurement.threads,
@@ -141,9 +132,9 @@ def _summarise_epochs(epochs: Sequence[Epoch]) -> dict[str, float]:
     return figures
 
 
-def _select_ready(measurement: Measurement, name: str) -> list[float]:
-    """Return a series of resources without the time before the network was there, when frameworks are imported."""
-    values = measurement.resources.series.get(name, [])
+def _select_ready(measurement: Measurement) -> list[float]:
+    """Return the processors used without the time before the network was there, when frameworks are imported."""
+    values = measurement.resources.series.get("cpu", [])
     moments = zip(measurement.resources.seconds, values, strict=False)
     return [value for second, value in moments if second > measurement.ready_seconds and value is not None]
 

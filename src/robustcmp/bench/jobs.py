@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from itertools import islice
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -21,6 +22,7 @@ from ..models.model import wrap
 from ..models.preflight import in_unit_bounds
 from ..networks.architecture import get_architecture
 from ..sources.deployed import AnyOrigin
+from ..sources.from_zoo import FromZoo
 from ..sources.recipes import Recipe, load_for, load_recipe
 from ..sources.training import (
     VALIDATION_FRACTION,
@@ -40,25 +42,10 @@ class NotApplicable(Exception):
     """What is measured has no such thing; the message says why."""
 
 
-class Outcome(msgspec.Struct, frozen=True):
-    """What a process measured of itself, as in `robustcmp.bench.measurement.Measurement`, or logits."""
-
-    first: float = 0.0
-    calls: list[float] = []
-    version: str = ""
-    device: str = "cpu"
-    epochs: list[Epoch] = []
-    logits: list[list[float]] = []
-
-
 class TrainingJob(msgspec.Struct, frozen=True):
     """A training that is measured; `epochs` of 0.1 are the first tenth of the steps of one."""
 
-    model: str
-    dataset: str
-    recipe: str
-    framework: str
-    seed: int
+    origin: FromZoo
     batch_size: int
     epochs: float
     device: Device = "auto"
@@ -66,18 +53,19 @@ class TrainingJob(msgspec.Struct, frozen=True):
 
     def load_settings(self) -> Recipe:
         """Return the recipe as it is followed here; its schedule ends with the last epoch."""
-        recipe = load_recipe(self.model, self.dataset, self.recipe)
+        recipe = load_recipe(self.origin.model, self.origin.dataset, self.origin.recipe)
         return msgspec.structs.replace(recipe, batch_size=self.batch_size, epochs=math.ceil(self.epochs))
 
-    def do(self, ready: Callable[[], None]) -> Outcome:
-        """Train, and return what was measured; `ready` is called before the first step."""
-        framework = get_framework(self.framework)
-        architecture = get_architecture(self.model)
+    def do(self, ready: Callable[[], None]) -> dict[str, Any]:
+        """Train, and return fields of a `Measurement`; `ready` is called before the first step."""
+        origin = self.origin
+        framework = get_framework(origin.framework)
+        architecture = get_architecture(origin.model)
         recipe = self.load_settings()
-        data = load_for(self.model, self.dataset, "train", self.data_dir, self.recipe)
+        data = load_for(origin.model, origin.dataset, "train", self.data_dir, origin.recipe)
         check_fit(architecture, data)
         rest, held_out = hold_out(data.labels, VALIDATION_FRACTION)
-        native = framework.build(architecture, self.seed, self.device)
+        native = framework.build(architecture, origin.seed, self.device)
         model = wrap(native, framework=framework.name, device=self.device)
         fitting = Fitting(framework, native, architecture, recipe)
         parts = [_select(data, rest[: len(held_out)]), _select(data, held_out)]  # seen, and unseen
@@ -85,8 +73,8 @@ class TrainingJob(msgspec.Struct, frozen=True):
         epochs: list[Epoch] = []
         ready()
         for epoch in range(recipe.epochs):
-            order = rest[batch_order(self.seed, epoch, len(rest))]
-            augmented = Augmentation(recipe, self.seed, epoch, len(data.images))
+            order = rest[batch_order(origin.seed, epoch, len(rest))]
+            augmented = Augmentation(recipe, origin.seed, epoch, len(data.images))
             whole = steps_an_epoch(recipe, len(order))
             steps = max(1, round(min(1.0, self.epochs - epoch) * whole))
             losses: list[float] = []
@@ -102,13 +90,17 @@ class TrainingJob(msgspec.Struct, frozen=True):
             loss = float(np.average(losses, weights=images))
             accuracies = [accuracy(model, part) for part in parts]
             epochs.append(Epoch(steps / whole, seconds, loss if math.isfinite(loss) else None, *accuracies))
-        return Outcome(
-            first=calls[0],
-            calls=calls[1:],
-            epochs=epochs,
-            version=framework.version(),
-            device="cuda" if Classifier(model).on_gpu else "cpu",
-        )
+        return _describe(Classifier(model), calls) | {"epochs": epochs}
+
+
+def _describe(classifier: Classifier, calls: list[float]) -> dict[str, Any]:
+    """Return what is measured of every process: the first call, in which frameworks compile, and the others."""
+    return {
+        "first_seconds": round(calls[0], 9),
+        "calls": [round(seconds, 9) for seconds in calls[1:]],
+        "version": classifier.framework.version(),
+        "device": "cuda" if classifier.on_gpu else "cpu",
+    }
 
 
 def _select(data: Dataset, which: NDArray[np.int64]) -> Dataset:
@@ -129,14 +121,14 @@ class PredictionJob(msgspec.Struct, frozen=True):
     device: Device = "auto"
     data_dir: str | None = None
 
-    def do(self, ready: Callable[[], None]) -> Outcome:
-        """Ask, and return what was measured; `ready` is called before the network is compiled."""
+    def do(self, ready: Callable[[], None]) -> dict[str, Any]:
+        """Ask, and return fields of a `Measurement`, or logits; `ready` is called before the network is compiled."""
         model = self.origin.load(self.device)
         data = load_dataset(self.dataset, "test", data_dir=self.data_dir)
         some = np.resize(data.images, (self.images, *data.images.shape[1:]))
         classifier = Classifier(in_unit_bounds(model), self.batch_size)
         if self.task is None:
-            return Outcome(logits=classifier.compile(some).logits(some).tolist())
+            return {"logits": classifier.compile(some).logits(some)}
         if self.task == "forward-backward" and (reason := classifier.no_gradient):
             raise NotApplicable(reason)
         batches = self.images // self.batch_size
@@ -145,20 +137,14 @@ class PredictionJob(msgspec.Struct, frozen=True):
         classifier = classifier.compile(some[: self.batch_size])
         call = classifier.forward if self.task == "forward" else partial(_differentiate, classifier)
         call(some[: self.batch_size])
-        first = time.perf_counter() - began
-        calls: list[float] = []
+        calls = [time.perf_counter() - began]
         for number in range(max(batches, FEWEST_CALLS)):
             start = number % batches * self.batch_size
             batch = some[start : start + self.batch_size]
             began = time.perf_counter()
             call(batch)
             calls.append(time.perf_counter() - began)
-        return Outcome(
-            first=first,
-            calls=calls,
-            version=classifier.framework.version(),
-            device="cuda" if classifier.on_gpu else "cpu",
-        )
+        return _describe(classifier, calls)
 
 
 def _differentiate(classifier: Classifier, images: NDArray[np.float32]) -> NDArray[np.float32]:

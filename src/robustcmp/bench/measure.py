@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -37,7 +37,7 @@ from .benchmark import Benchmark, open_benchmark
 from .jobs import NotApplicable, PredictionJob, TrainingJob
 from .machine import check_gpu, check_psutil
 from .measurement import SEMANTICS, Asked, Measurement, Task
-from .process import Done, Failure, Job, run
+from .process import Failure, Job, run
 from .store import BenchmarkStore, Manifest, Planned
 from .words import describe_measurement
 
@@ -142,15 +142,14 @@ def benchmark(
     >>> len(found.measurements[0].epochs)
     1
     """
-    question = _Question(
-        what,
-        model,
-        recipe,
-        training_seed,
-        device,
-        dataset or choose_dataset(what, model, recipe),
-        None if data_dir is None else os.fspath(data_dir),
-    )
+    if what not in BATCH_SIZES:
+        raise UsageError(f"expected 'train' or 'predict', received {what!r}")
+    check_device(device)
+    if device == "cuda":
+        check_gpu()
+    origin = FromZoo(model, dataset or choose_dataset(what, model, recipe), NAMES[0], recipe, training_seed)
+    check_names(model, origin.dataset, seeds=[training_seed], frameworks=None, recipe=recipe)
+    question = _Question(origin, device, None if data_dir is None else os.fspath(data_dir))
     check_count("repetitions", repetitions, limits.REPEATS)
     check_seed(seed)
     check_psutil()
@@ -182,7 +181,7 @@ def benchmark(
         environment=made_with() | {"processor": processor(), "threads": threads},
         not_applicable=question.not_applicable,
     )
-    with store.writing():
+    with store.lock():
         _measure(store, manifest, plan, question, threads, progress)
     if not any(planned.key in store for planned in manifest.plan):
         reasons = dict.fromkeys([*manifest.failed.values(), *manifest.not_applicable.values()])
@@ -207,72 +206,58 @@ def _choose_epochs(model: str, recipe: str) -> float:
 class _Question:
     """What all measurements of a benchmark have in common."""
 
-    what: str
-    model: str
-    recipe: str
-    training_seed: int
+    origin: FromZoo  # for any framework
     device: Device
-    dataset: str
     data_dir: str | None
     not_applicable: dict[str, str] = field(default_factory=dict)
     origins: dict[str, AnyOrigin] = field(default_factory=dict)
     weights_of: str | None = None
     data: str = ""
 
-    def __post_init__(self) -> None:
-        if self.what not in BATCH_SIZES:
-            raise UsageError(f"expected 'train' or 'predict', received {self.what!r}")
-        check_device(self.device)
-        if self.device == "cuda":
-            check_gpu()
-        check_seed(self.training_seed, "training_seed")
-        check_names(self.model, self.dataset, seeds=[self.training_seed], frameworks=None, recipe=self.recipe)
-
     @property
     def about(self) -> dict[str, Any]:
-        names = ("model", "dataset", "recipe", "training_seed", "weights_of", "data")
-        return {name: getattr(self, name) for name in names}
+        origin = self.origin
+        return {
+            "model": origin.model,
+            "dataset": origin.dataset,
+            "recipe": origin.recipe,
+            "training_seed": origin.seed,
+            "weights_of": self.weights_of,
+            "data": self.data,
+        }
 
     def list_trainings(self, frameworks: Frameworks, sizes: Sequence[int], epochs: float) -> list[_Series]:
         """Return what is trained."""
         names = _name_frameworks(frameworks, list_installed(), self.device)
-        data = load_for(self.model, self.dataset, "train", self.data_dir, self.recipe)
+        origin = self.origin
+        data = load_for(origin.model, origin.dataset, "train", self.data_dir, origin.recipe)
         self.data = data.digest
         series = []
         for (name, framework), size in product(names.items(), sizes):
-            job = TrainingJob(
-                model=self.model,
-                dataset=self.dataset,
-                recipe=self.recipe,
-                framework=framework,
-                seed=self.training_seed,
-                batch_size=size,
-                epochs=epochs,
-                device=self.device,
-                data_dir=self.data_dir,
-            )
+            job = TrainingJob(self._carry(framework), size, epochs, self.device, self.data_dir)
             settings = job.load_settings()
-            check_batches(get_architecture(self.model), settings, len(data.labels))
+            check_batches(get_architecture(origin.model), settings, len(data.labels))
             content = {"versions": versions(framework), "recipe": msgspec.to_builtins(settings), "epochs": epochs}
             series.append(_Series(Asked("train", name, size, 0, 0), job, content))
         return series
 
     def find_origins(self, frameworks: Frameworks, deployments: Sequence[str], models: Mapping[str, AnyOrigin]) -> None:
         """Find what predicts, all with the weights of one training but for models from elsewhere."""
-        with_weights = frameworks_with(self.model, self.dataset, self.recipe, [self.training_seed])
+        origin = self.origin
+        with_weights = frameworks_with(origin.model, origin.dataset, origin.recipe, [origin.seed])
         names = _name_frameworks(frameworks, [] if models and frameworks is None else list_installed(), self.device)
         if names:
             candidates = [framework for framework in names.values() if framework in with_weights]
             self.weights_of = [*candidates, *with_weights, *names.values()][0]
-            if find_weights(self._name_source(self.weights_of)) is None:
-                raise no_weights([self._name_source(self.weights_of)])
+            if find_weights(self._carry(self.weights_of)) is None:
+                raise no_weights([self._carry(self.weights_of)])
             for name, framework in names.items():
-                self.origins[name] = self._name_source(self.weights_of, framework)
+                self.origins[name] = self._carry(self.weights_of, framework)
         if deployments:
             if self.weights_of is None:
                 raise UsageError("deployments are made from a framework's weights: name frameworks")
-            sources = {self.weights_of: [self._name_source(self.weights_of)]}
-            deployed = deployments_of(sources, deployments, self.dataset, self.data_dir)
+            sources = {self.weights_of: [self._carry(self.weights_of)]}
+            deployed = deployments_of(sources, deployments, origin.dataset, self.data_dir)
             self.origins |= {name: origins[0] for name, origins in deployed.items()}
         if twice := self.origins.keys() & models.keys():
             raise UsageError(f"two of the models are called {sorted(twice)[0]}")
@@ -280,7 +265,7 @@ class _Question:
 
     def list_predictions(self, sizes: Sequence[int], counts: Sequence[int]) -> list[_Series]:
         """Return the predictions of all origins."""
-        self.data = load_dataset(self.dataset, "test", data_dir=self.data_dir).digest
+        self.data = load_dataset(self.origin.dataset, "test", data_dir=self.data_dir).digest
         series = []
         for name, origin in self.origins.items():
             content = _identify(origin)
@@ -291,12 +276,12 @@ class _Question:
                 tasks["forward-backward"] = [min(counts)]
             for task in tasks:
                 for size, count in product(sizes, tasks[task]):
-                    job = PredictionJob(origin, self.dataset, task, count, size, self.device, self.data_dir)
+                    job = PredictionJob(origin, self.origin.dataset, task, count, size, self.device, self.data_dir)
                     series.append(_Series(Asked(task, name, size, count, 0), job, content))
         return series
 
-    def _name_source(self, framework: str, into: str | None = None) -> FromZoo:
-        return FromZoo(self.model, self.dataset, framework, self.recipe, self.training_seed, into)
+    def _carry(self, framework: str, into: str | None = None) -> FromZoo:
+        return msgspec.structs.replace(self.origin, framework=framework, into=into)
 
     def check_same_answers(self, threads: int) -> dict[str, str]:
         """Check that all that have the same weights answer alike; return what was found, by subject.
@@ -311,10 +296,13 @@ class _Question:
         carried = {
             name: origin for name, origin in self.origins.items() if isinstance(origin, FromZoo | FromDeployment)
         }
-        for name, origin in carried.items() if len(carried) > 1 else ():
-            job = PredictionJob(origin, self.dataset, None, CONTROL_IMAGES, CONTROL_IMAGES, self.device, self.data_dir)
+        if len(carried) < 2:
+            return control
+        for name, origin in carried.items():
+            images = CONTROL_IMAGES
+            job = PredictionJob(origin, self.origin.dataset, None, images, images, self.device, self.data_dir)
             try:
-                answers[name] = np.array(run(job, threads).outcome.logits)
+                answers[name] = run(job, threads)["logits"]
             except Failure as failure:
                 control[name] = f"it did not answer: {failure}"
         first = next(iter(answers), "")
@@ -322,8 +310,10 @@ class _Question:
             measured = measure_agreement({first: [answers[first]], name: [answers[name]]})
             origin = carried[name]
             is_exact = not isinstance(origin, FromDeployment) or conversion(origin.name).is_exact
-            difference = f"logits differ by {measured['logits']:.1g} of their spread"
-            difference += f", {measured['predictions']:.1%} of classes change"
+            difference = (
+                f"logits differ by {measured['logits']:.1g} of their spread, {measured['predictions']:.1%} of classes "
+                "change"
+            )
             if is_exact and not answers_alike(**measured):
                 raise ControlError(
                     f"{name} does not answer as {first} with the same weights: {difference}. Their times would not be "
@@ -333,20 +323,12 @@ class _Question:
         return control
 
 
-@dataclass(frozen=True)
-class _Series:
+class _Series(NamedTuple):
     """What is measured again in each repetition, and what its times depend on."""
 
     asked: Asked
-    job: TrainingJob | PredictionJob
+    job: Job
     content: dict[str, Any]
-
-    def repeat(self, repetition: int) -> tuple[Asked, Job]:
-        """Return what a repetition asks for; of a training another one, so that accuracies are repeated, too."""
-        request = msgspec.structs.replace(self.asked, repetition=repetition)
-        if isinstance(self.job, PredictionJob):
-            return request, self.job
-        return request, msgspec.structs.replace(self.job, seed=self.job.seed + repetition)
 
 
 def _name_frameworks(frameworks: Frameworks, otherwise: Sequence[str], device: Device) -> dict[str, str]:
@@ -386,8 +368,12 @@ def _plan(
     for repetition in range(repetitions):
         key = np.array([seed & 0xFFFF_FFFF_FFFF_FFFF, repetition], np.uint64)
         for index in np.random.Generator(np.random.Philox(key=key)).permutation(len(series)):
-            request, job = series[index].repeat(repetition)
-            content = common | series[index].content | {"asked": msgspec.to_builtins(request)}
+            asked, job, content = series[index]
+            request = msgspec.structs.replace(asked, repetition=repetition)
+            if isinstance(job, TrainingJob):  # another training, so that accuracies are repeated, too
+                again = msgspec.structs.replace(job.origin, seed=job.origin.seed + repetition)
+                job = msgspec.structs.replace(job, origin=again)
+            content = common | content | {"asked": msgspec.to_builtins(request)}
             plan.append((Planned(request, json_digest(content)[:32]), job))
     return plan
 
@@ -413,7 +399,8 @@ def _measure(
         if planned.key in store or task in manifest.not_applicable:
             continue
         try:
-            store.save(_record(planned, run(job, threads), threads))
+            fields = run(job, threads)
+            store.save(Measurement(asked=planned.asked, key=planned.key, semantics=SEMANTICS, **fields))
         except NotApplicable as reason:
             manifest.not_applicable[task] = str(reason)
             store.write_manifest(manifest)
@@ -422,22 +409,3 @@ def _measure(
             manifest.failed[planned.key] = str(failure)
             store.write_manifest(manifest)
     report(len(plan), len(plan), "")
-
-
-def _record(planned: Planned, done: Done, threads: int) -> Measurement:
-    outcome = done.outcome
-    return Measurement(
-        asked=planned.asked,
-        key=planned.key,
-        began=done.began,
-        seconds=round(done.seconds, 6),
-        ready_seconds=round(done.ready_seconds, 6),
-        first_seconds=round(outcome.first, 9),
-        calls=[round(seconds, 9) for seconds in outcome.calls],
-        threads=threads,
-        device=outcome.device,
-        resources=done.resources,
-        epochs=outcome.epochs,
-        version=outcome.version,
-        semantics=SEMANTICS,
-    )

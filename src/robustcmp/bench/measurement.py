@@ -78,8 +78,8 @@ class Resources(msgspec.Struct, frozen=True):
         When it was looked at, from the start of the process.
     series : dict of str to list
         Values at these times, None where one was not to be had: ``cpu`` (processors used since the last look, 1.0 is
-        one core), ``memory`` (resident, bytes), on Linux ``others`` (what all other processes used of the processors
-        that it was kept to), and of a GPU ``gpu`` (utilisation, 0 to 1), ``gpu_memory`` (bytes), ``gpu_power`` (W).
+        one core), ``memory`` (resident, bytes), and on Linux ``others`` (what all other processes used of the
+        processors that it was kept to).
     cpu_seconds : float
         Processor time in all.
     peak_memory : int

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from ..analysis.significance import ALPHA
 from ..analysis.statistics import holm
 from ..analysis.statistics.ranks import Located, hodges_lehmann, median_interval, pairs_needed, wilcoxon
-from ..errors import UsageError, unknown
 
 if TYPE_CHECKING:
     import pandas
@@ -31,49 +30,35 @@ class Setting(NamedTuple):
     batch_size: int
 
 
-class Comparison(NamedTuple):
-    """A subject beside the fastest one.
+class Finding(NamedTuple):
+    """What a benchmark found in a setting.
 
     Attributes
     ----------
-    subject : str
-    ratio, low, high : float
-        How many times as long it takes, with the interval.
-    p : float
-        Adjusted.
-    n : int
-        Pairs of processes.
-    needed : int
-        Pairs with which a test of so many can be significant.
+    setting : Setting
+    measure : str
+        ``"epoch"``, ``"step"`` or ``"call"``.
+    medians : dict of str to Located
+        Over processes, by subject, the fastest first.
+    others : list of dict
+        The tests of the other subjects against the fastest one, which is ``b`` in all of them.
     """
-
-    subject: str
-    ratio: float
-    low: float
-    high: float
-    p: float
-    n: int
-    needed: int
-
-    @property
-    def differs(self) -> bool:
-        """Whether it is shown to take another time; medians and pairs may disagree on which is longer."""
-        return self.p < ALPHA
-
-
-class Finding(NamedTuple):
-    """What a benchmark found in a setting: medians over processes, the fastest first, and the others beside it."""
 
     setting: Setting
     measure: str
     medians: dict[str, Located]
-    others: list[Comparison]
+    others: list[dict[Any, Any]]
 
     @property
     def is_different(self) -> bool | None:
         """Whether a difference is shown; None where nothing could be compared."""
-        compared = [other.differs for other in self.others if other.n]
+        compared = [is_significant(test) for test in self.others if test["n"]]
         return any(compared) if compared else None
+
+
+def is_significant(test: Mapping[Any, Any]) -> bool:
+    """Say whether a pair is shown to differ; medians and pairs may disagree on which takes longer."""
+    return bool(test["p_adjusted"] < ALPHA)
 
 
 def compare_with_fastest(rows: pandas.DataFrame, tests: pandas.DataFrame, setting: Setting) -> Finding:
@@ -82,20 +67,15 @@ def compare_with_fastest(rows: pandas.DataFrame, tests: pandas.DataFrame, settin
     medians = {subject: median_interval(np.asarray(values, np.float64)) for subject, values in times.items()}
     ordered = dict(sorted(medians.items(), key=lambda item: item[1].estimate))
     fastest = next(iter(ordered), "")
-    of_setting = tests[(tests[SETTING] == list(setting)).all(axis=1)]
-    others = [_turn(fastest, test) for test in of_setting.to_dict("records") if fastest in (test["a"], test["b"])]
-    others.sort(key=lambda other: [*ordered].index(other.subject))
-    return Finding(setting, get_measure(rows, setting.task), ordered, others)
-
-
-def _turn(fastest: str, test: Mapping[Any, Any]) -> Comparison:
-    """Return a test as the comparison of the other subject with the fastest one."""
-    subject = test["a"]
-    ratio, low, high = (test[name] for name in ("ratio", "low", "high"))
-    if subject == fastest:
-        subject = test["b"]
-        ratio, low, high = (1 / end if end else math.inf for end in (ratio, high, low))
-    return Comparison(subject, ratio, low, high, test["p_adjusted"], test["n"], test["needed"])
+    others = {}
+    for test in tests[(tests[SETTING] == list(setting)).all(axis=1)].to_dict("records"):
+        if test["a"] == fastest:
+            ratio, low, high = (1 / test[name] if test[name] else math.inf for name in ("ratio", "high", "low"))
+            test |= {"a": test["b"], "b": fastest, "ratio": ratio, "low": low, "high": high}
+        if test["b"] == fastest:
+            others[test["a"]] = test
+    in_order = [others[subject] for subject in ordered if subject in others]
+    return Finding(setting, get_measure(rows, setting.task), ordered, in_order)
 
 
 def get_measure(rows: pandas.DataFrame, task: str) -> str:
@@ -106,13 +86,12 @@ def get_measure(rows: pandas.DataFrame, task: str) -> str:
     return "epoch" if len(trainings) and trainings.epoch_seconds.notna().all() else "step"
 
 
-def _get_times(rows: pandas.DataFrame, setting: Setting, column: str | None = None) -> dict[str, pandas.Series[float]]:
-    """Return the time of each process, by its repetition, of each subject in a setting; or another of its figures.
+def _get_times(rows: pandas.DataFrame, setting: Setting) -> dict[str, pandas.Series[float]]:
+    """Return the time of each process, by its repetition, of each subject in a setting.
 
     The time is the median of seconds an epoch without the first, or of the calls or steps after warm-up.
     """
-    if column is None:
-        column = "epoch_seconds" if get_measure(rows, setting.task) == "epoch" else "call_seconds"
+    column = "epoch_seconds" if get_measure(rows, setting.task) == "epoch" else "call_seconds"
     in_setting = rows[(rows[SETTING] == list(setting)).all(axis=1)]
     return {
         str(subject): frame.set_index("repetition")[column].dropna()
@@ -120,17 +99,15 @@ def _get_times(rows: pandas.DataFrame, setting: Setting, column: str | None = No
     }
 
 
-def compare(rows: pandas.DataFrame, column: str | None = None) -> pandas.DataFrame:
+def compare(rows: pandas.DataFrame) -> pandas.DataFrame:
     """Test every pair of subjects in every setting, as `Benchmark.tests` says."""
     import pandas
 
-    if column is not None:
-        _check_positive(rows, column)
     tests = []
     for task, images, size in rows[SETTING].drop_duplicates().itertuples(index=False):
         setting = Setting(str(task), int(images), int(size))
-        about = setting._asdict() | {"measure": column or get_measure(rows, setting.task)}
-        times = _get_times(rows, setting, column)
+        about = setting._asdict() | {"measure": get_measure(rows, setting.task)}
+        times = _get_times(rows, setting)
         for a, b in combinations(times, 2):
             both = times[a].index.intersection(times[b].index).sort_values()
             test = _compare_pair(_log(times[a].loc[both]) - _log(times[b].loc[both]))
@@ -158,12 +135,3 @@ def _compare_pair(differences: NDArray[np.float64]) -> dict[str, Any]:
         "p_adjusted": math.nan,
         "needed": 0,
     }
-
-
-def _check_positive(rows: pandas.DataFrame, column: str) -> None:
-    """Raise `UsageError` for the name of a column whose values have no logarithms."""
-    figures = [str(name) for name in rows.select_dtypes("number") if name not in (*SETTING, "repetition")]
-    if column not in figures:
-        raise unknown("measure", column, figures)
-    if (rows[column] <= 0).any():
-        raise UsageError(f"{column} has values that are not positive, so it has no ratios; choose another measure")

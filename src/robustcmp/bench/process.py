@@ -8,13 +8,12 @@ import time
 from contextlib import suppress
 from datetime import UTC, datetime
 from multiprocessing.connection import Connection
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..processes import start_child
 from ..threads import processors
-from .jobs import NotApplicable, Outcome, PredictionJob, TrainingJob
+from .jobs import NotApplicable, PredictionJob, TrainingJob
 from .machine import LOOK_SECONDS, Watch
-from .measurement import Resources
 
 Job = TrainingJob | PredictionJob
 
@@ -23,18 +22,8 @@ class Failure(Exception):
     """A process measured nothing; the message says why."""
 
 
-class Done(NamedTuple):
-    """A process that has ended, what it measured of itself, and what was seen of it."""
-
-    outcome: Outcome
-    resources: Resources
-    began: str
-    seconds: float
-    ready_seconds: float
-
-
-def run(job: Job, threads: int) -> Done:
-    """Do a job in a process of its own with so many threads.
+def run(job: Job, threads: int) -> dict[str, Any]:
+    """Do a job in a process of its own with so many threads, and return fields of a `Measurement`, or logits.
 
     Raises
     ------
@@ -72,7 +61,15 @@ def run(job: Job, threads: int) -> Done:
         process.close()
     if isinstance(result, Exception):
         raise result
-    return Done(result, resources, began, seconds, max(0.0, ready - start))
+    fields: dict[str, Any] = {
+        "threads": threads,
+        "resources": resources,
+        "began": began,
+        "seconds": round(seconds, 6),
+        "ready_seconds": round(max(0.0, ready - start), 6),
+    }
+    fields.update(result)
+    return fields
 
 
 def measure(connection: Connection[Any, Any]) -> None:
@@ -81,7 +78,7 @@ def measure(connection: Connection[Any, Any]) -> None:
     if chosen:  # frameworks differ in which variables they heed, and none can leave these
         os.sched_setaffinity(0, chosen)
     moments = [time.monotonic()]
-    result: Outcome | NotApplicable | Failure
+    result: dict[str, Any] | NotApplicable | Failure
     try:
         result = job.do(lambda: moments.append(time.monotonic()))
     except NotApplicable as reason:

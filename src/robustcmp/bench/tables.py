@@ -6,10 +6,9 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..analysis.significance import ALPHA
 from ..report.format import interval, number, p_value, percent, percent_2, ratio, seconds, significant, size
 from ..report.layout import Column, Table, names
-from .pairs import get_measure
+from .pairs import get_measure, is_significant
 from .words import TASKS, UNITS
 
 if TYPE_CHECKING:
@@ -26,9 +25,6 @@ USED = {
     "cpu_seconds": Column("processor time", seconds),
     "processors": Column("processors used", significant),
     "peak_memory": Column("peak memory", size),
-    "gpu": Column("GPU used", percent),
-    "gpu_memory": Column("GPU memory", size),
-    "gpu_power": Column("GPU, W", significant),
     "busy": Column("busy", percent),
 }
 
@@ -125,6 +121,6 @@ def _lay_out(title: str, columns: Mapping[str, Column], rows: Iterable[Mapping[s
 def _give_verdict(test: Mapping[str, Any]) -> str:
     if not test["n"]:
         return "no pair"
-    if test["p_adjusted"] < ALPHA:
+    if is_significant(test):
         return "slower" if test["ratio"] > 1 else "faster"
     return "too few repetitions" if test["n"] < test["needed"] else "not significant"

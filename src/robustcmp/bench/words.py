@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..analysis.statistics.ranks import Located
-from ..report.format import ANY_RATIO, in_unit, p_value, percent, plural, ratio, seconds
+from ..report.format import ANY_RATIO, in_unit, p_value, plural, ratio, seconds
 from ..report.words import KINDS, WORDS, Statement
 from .figures import BURST, BURST_SECONDS, BUSY
 from .measurement import Asked
-from .pairs import Comparison, Finding, Setting
+from .pairs import Finding, Setting, is_significant
 
 if TYPE_CHECKING:
     from .benchmark import Benchmark
@@ -39,7 +39,7 @@ def describe(benchmark: Benchmark) -> tuple[str, str]:
     return f"{about.get('model') or 'the network'} on {about.get('dataset')}: {kind} measured", setup
 
 
-def name_setting(setting: Setting) -> str:
+def _name_setting(setting: Setting) -> str:
     """Return the name of a setting."""
     images = f", {setting.images:,} images" if setting.images else ""
     return f"{TASKS[setting.task]}, batch {setting.batch_size}{images}"
@@ -47,20 +47,25 @@ def name_setting(setting: Setting) -> str:
 
 def describe_measurement(asked: Asked) -> str:
     """Say in a few words what a measurement is of."""
-    return f"{asked.subject}, {name_setting(Setting(asked.task, asked.images, asked.batch_size))}"
+    return f"{asked.subject}, {_name_setting(Setting(asked.task, asked.images, asked.batch_size))}"
 
 
 # answers
 
 
 def give_verdicts(benchmark: Benchmark) -> list[Statement]:
-    """Return what was found in each setting as a verdict, for a page or a notebook."""
+    """Return what was found in each setting as a verdict, for a page."""
     verdicts = []
     for finding in benchmark.findings:
         different = finding.is_different
-        name = name_setting(finding.setting)
+        name = _name_setting(finding.setting)
         verdicts.append(Statement(name, KINDS[different], WORDS[different], [_answer(finding)]))
     return verdicts
+
+
+def list_answers(benchmark: Benchmark) -> list[str]:
+    """Return what a benchmark found, one sentence a setting."""
+    return [f"{_name_setting(finding.setting)}: {_answer(finding)}" for finding in benchmark.findings]
 
 
 def answer_in_one_sentence(benchmark: Benchmark) -> str:
@@ -77,13 +82,18 @@ def _answer(finding: Finding) -> str:
         return "nothing was measured."
     fastest = next(iter(finding.medians))
     parts = [f"{fastest} takes {_write_median(finding.medians[fastest])} {UNITS[finding.measure]}"]
-    parts += [_write_difference(other) for other in finding.others if other.differs]
-    alike = [_write_ratio(other) for other in finding.others if not other.differs]
+    alike = []
+    for test in finding.others:
+        if is_significant(test):
+            parts.append(f"{_write_ratio(test)}, adjusted p = {p_value(test['p_adjusted'])}".replace("= <", "<"))
+        else:
+            alike.append(_write_ratio(test))
     if alike:
         parts.append(f"no significant difference from {', '.join(alike)}")
-        if all(other.n < other.needed for other in finding.others):
-            pairs = plural(max(other.n for other in finding.others), "repetition")
-            parts.append(f"{pairs} cannot show one, {finding.others[0].needed} could")
+        most = max(test["n"] for test in finding.others)
+        needed = finding.others[0]["needed"]
+        if most < needed:
+            parts.append(f"{plural(most, 'repetition')} cannot show one, {needed} could")
     return "; ".join(parts) + "."
 
 
@@ -95,22 +105,13 @@ def _write_median(located: Located) -> str:
     return f"{seconds(located.estimate)} ({ends})"
 
 
-def _write_difference(other: Comparison) -> str:
-    return f"{_write_ratio(other)}, adjusted p = {p_value(other.p)}".replace("= <", "<")
-
-
-def _write_ratio(other: Comparison) -> str:
-    if not other.n:
-        return f"{other.subject} (no repetition in common)"
+def _write_ratio(test: dict[Any, Any]) -> str:
+    if not test["n"]:
+        return f"{test['a']} (no repetition in common)"
     interval = ""
-    if (other.low, other.high) != ANY_RATIO:
-        interval = f" ({ratio(other.low)} to {ratio(other.high)})"
-    return f"{other.subject} {ratio(other.ratio)} times as long{interval}"
-
-
-def list_answers(benchmark: Benchmark) -> list[str]:
-    """Return what a benchmark found, one sentence a setting."""
-    return [f"{verdict.attack}: {verdict.sentences[0]}" for verdict in give_verdicts(benchmark)]
+    if (test["low"], test["high"]) != ANY_RATIO:
+        interval = f" ({ratio(test['low'])} to {ratio(test['high'])})"
+    return f"{test['a']} {ratio(test['ratio'])} times as long{interval}"
 
 
 # notes
@@ -118,14 +119,7 @@ def list_answers(benchmark: Benchmark) -> list[str]:
 
 def list_notes(benchmark: Benchmark) -> list[str]:
     """Return all notes, the most important first."""
-    notes = (
-        _note_absent,
-        _note_devices,
-        _note_busy,
-        _note_drift,
-        _note_trainings,
-        _note_control,
-    )
+    notes = (_note_absent, _note_devices, _note_busy, _note_drift, _note_trainings, _note_control)
     return [*(sentence for note in notes for sentence in note(benchmark)), *METHODS]
 
 
@@ -172,10 +166,6 @@ def _note_drift(benchmark: Benchmark) -> Iterator[str]:
 def _note_trainings(benchmark: Benchmark) -> Iterator[str]:
     if benchmark.has_one_training:
         yield "Accuracy: n = 1. All repetitions repeat one training; only times are repeated."
-    shares = {epoch.share for measured in benchmark.measurements for epoch in measured.epochs if epoch.share < 1}
-    if shares:
-        parts = ", ".join(percent(share) for share in sorted(shares))
-        yield f"Not all epochs are whole ones ({parts}): seconds an epoch are those of the share divided by it."
 
 
 def _note_control(benchmark: Benchmark) -> Iterator[str]:

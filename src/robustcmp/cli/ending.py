@@ -24,7 +24,7 @@ NAMES = ("SIGINT", "SIGHUP", "SIGTERM")
 SIGNALS = [signal.Signals[name] for name in NAMES if name in signal.Signals.__members__]
 
 
-class Interrupted(KeyboardInterrupt):
+class _Interrupted(KeyboardInterrupt):
     """A signal asks the process to end; all that minds Ctrl-C minds the others as well."""
 
     def __init__(self, number: int):
@@ -67,7 +67,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     _ending.number = _ending.number or number
     if _ending.watched and _imports(frame):
         _end(number, _ending.watched)
-    raise Interrupted(_ending.number)
+    raise _Interrupted(_ending.number)
 
 
 def _imports(frame: FrameType | None) -> bool:
@@ -97,8 +97,8 @@ def end_on_signals() -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        if _ending.number and not isinstance(error, Interrupted):
-            raise Interrupted(_ending.number) from None
+        if _ending.number and not isinstance(error, _Interrupted):
+            raise _Interrupted(_ending.number) from None
         raise
     finally:
         for number, handler in before.items():
@@ -133,14 +133,7 @@ def format_command(command: str, given: Sequence[str]) -> str:
     import shlex
     import shutil
 
-    this = os.path.abspath(sys.executable)  # a link in a virtual environment is not what it points to
-    usual = shutil.which("python")
-    below = os.path.relpath(this)
-    python = this
-    if usual is not None and os.path.abspath(usual) == this:
-        python = "python"
-    elif not below.startswith(os.pardir):
-        python = below
+    python = "python" if shutil.which("python") == sys.executable else sys.executable
     return shlex.join([python, "-m", *command.split(), *given])
 
 

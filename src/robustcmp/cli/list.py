@@ -75,7 +75,7 @@ def print_rows(rows: Sequence[dict[str, Any]], as_json: bool) -> None:
 
 
 def _models() -> Rows:
-    from ..sources.from_zoo import SOURCES, list_trainings, spans
+    from ..sources.from_zoo import SOURCES, list_trainings
 
     keys = ("model", "dataset", "recipe", "framework", "source")
     groups: dict[tuple[str, ...], Rows] = {}
@@ -87,7 +87,7 @@ def _models() -> Rows:
             "dataset": dataset,
             "recipe": recipe,
             "framework": framework,
-            "training_seeds": spans(trained["training_seed"] for trained in trainings),
+            "training_seeds": ", ".join(map(str, sorted(trained["training_seed"] for trained in trainings))),
             "test_accuracy": _percent_range([trained["test_accuracy"] for trained in trainings]),
             "from": SOURCES[source],
         }

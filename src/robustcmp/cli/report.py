@@ -48,9 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _report(given: Sequence[str]) -> None:
     options = _parser().parse_args(given)
-    from ..bench.benchmark import open_benchmark
     from ..bench.store import BenchmarkStore
-    from ..evaluation import open_run
 
     source: Evaluation | Benchmark
     if BenchmarkStore(Path(options.run)).is_there:
@@ -58,8 +56,12 @@ def _report(given: Sequence[str]) -> None:
             raise UsageError(
                 f"{options.run} is a benchmark: expected --format html, text or json, received {options.format}"
             )
+        from ..bench.benchmark import open_benchmark
+
         source = open_benchmark(options.run)
     else:
+        from ..evaluation import open_run
+
         source = open_run(options.run)
     if options.adversarials:
         _write_adversarials(source, options)

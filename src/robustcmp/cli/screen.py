@@ -29,21 +29,11 @@ def wrap(text: str, stream: TextIO) -> str:
 
     Commands stay on one line, so that they can be copied.
     """
-    try:
-        columns = os.get_terminal_size(stream.fileno()).columns
-    except (OSError, ValueError):  # it is none
+    if not stream.isatty():
         return text
-    width = min(columns or WIDEST, WIDEST)
-    lines = []
-    for line in text.split("\n"):
-        if COMMAND.match(line):
-            lines.append(line)
-            continue
-        indent = line[: len(line) - len(line.lstrip())]
-        lines += textwrap.wrap(
-            line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-        ) or [""]
-    return "\n".join(lines)
+    width = min(os.get_terminal_size(stream.fileno()).columns or WIDEST, WIDEST)
+    filler = textwrap.TextWrapper(width, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(line if COMMAND.match(line) else filler.fill(line) for line in text.split("\n"))
 
 
 def use_color(stream: TextIO) -> bool:

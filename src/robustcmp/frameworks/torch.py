@@ -73,13 +73,13 @@ def _switch_tf32_off() -> None:
     cudnn = torch.backends.cudnn
     matmul = torch.backends.cuda.matmul
     try:
-        is_on = cudnn.allow_tf32 or matmul.allow_tf32
+        are_on = [cudnn.allow_tf32, matmul.allow_tf32]
     except RuntimeError:  # the caller has used the newer names, and torch refuses to mix the two
         newer: Any = (cudnn.conv, cudnn.rnn, matmul)  # type: ignore[attr-defined]
         for backend in newer:
             backend.fp32_precision = "ieee"
         return
-    if is_on:
+    if any(are_on):
         cudnn.allow_tf32 = False
         matmul.allow_tf32 = False
 

@@ -16,7 +16,6 @@ from .. import processes
 from ..errors import HostError, UsageError, unknown
 from ..files import file_digest, user_cache
 from ..threads import cores
-from ..untrusted import read_json
 from .process import HostProcess
 
 HERE = Path(__file__).parent
@@ -109,7 +108,7 @@ def describe(name: str) -> dict[str, str]:
         raise unknown("host", name, known())
     if not is_ready(name):
         raise UsageError(f"the host {name!r} has no environment yet. Create it with: robustcmp hosts create {name}")
-    description: dict[str, str] = read_json(directory() / name / READY, "the description")
+    description: dict[str, str] = json.loads((directory() / name / READY).read_text(encoding="utf-8"))
     return description
 
 

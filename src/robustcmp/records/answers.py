@@ -15,7 +15,10 @@ from ..errors import SealError
 from ..sealed import Hdf5
 
 IMAGES = 100  # of which health checks look at the outcomes, the first of those that were attacked
-PASS, FAIL, NOT_APPLICABLE, NOTED = "pass", "fail", "not applicable", "noted"
+PASS = "pass"
+FAIL = "fail"
+NOT_APPLICABLE = "not applicable"
+NOTED = "noted"
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -131,7 +134,8 @@ class Contested:
         file.check_names(NAMES)
         file.check("attacks")
         file.check("index", np.int64, (...,))
-        names, index = file.arrays["attacks"], file.arrays["index"]
+        names = file.arrays["attacks"]
+        index = file.arrays["index"]
         if names.dtype.kind != "S" or names.ndim != 1 or len(names) > attacks:
             raise SealError(f"attacks should be a list of at most {attacks} names")
         if index.ndim != 1 or len(index) > of:

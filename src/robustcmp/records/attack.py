@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
@@ -14,6 +14,9 @@ from numpy.typing import NDArray
 from ..errors import UsageError
 
 Norm = Literal["l0", "l2", "linf"]
+Whole = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Seed = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+CellKey = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{1,64}\Z")]
 NORMS: dict[Norm, str] = {"l0": "L0", "l2": "L2", "linf": "L∞"}
 OWN_TYPES: dict[str, type[np.generic]] = {
     "success": np.bool_,
@@ -270,10 +273,10 @@ class Cell:
     """One model under one attack in one repeat."""
 
     model: str
-    training_seed: int
+    training_seed: Seed
     attack: str
-    repeat: int
-    key: str
+    repeat: Whole
+    key: CellKey
 
 
 Extras = dict[str, NDArray[Any]]

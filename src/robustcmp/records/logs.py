@@ -5,7 +5,6 @@ It describes the machine, not the answer, so no key and no other file of a run d
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -56,27 +55,20 @@ def append_cost(path: Path, cost: Cost) -> None:
     append_line(path, to_json(KIND, msgspec.to_builtins(cost), indent=None))
 
 
-def read_costs(path: Path) -> Iterator[Cost]:
-    """Yield the records of a log, none if there is no log; what is no record, or was changed, is left out."""
-    return (cost for cost in _read(path) if cost is not None)
+def read_costs(path: Path) -> tuple[list[Cost], int]:
+    """Return the records of a log, none if there is no log, and how many lines are no records or were changed.
 
-
-def count_broken(path: Path) -> int:
-    """Return how many lines of a log are no records; a last one without a line break is what a killed process left."""
-    return sum(cost is None for cost in _read(path))
-
-
-def _read(path: Path) -> Iterator[Cost | None]:
-    """Yield the records of a log, None for a line that is none."""
+    A last line without a line break is what a killed process left.
+    """
+    costs: list[Cost] = []
+    broken = 0
     try:
-        lines = read_bytes(path, LARGEST_JSON).split(b"\n")
+        lines = read_bytes(path, LARGEST_JSON).split(b"\n")[:-1]
     except FileNotFoundError:
-        return
-    yield from (_record(line) for line in lines[:-1] if line.strip())
-
-
-def _record(line: bytes) -> Cost | None:
-    try:
-        return msgspec.convert(from_json(line, KIND), Cost)
-    except (SealError, msgspec.ValidationError):
-        return None
+        return costs, broken
+    for line in filter(bytes.strip, lines):
+        try:
+            costs.append(msgspec.convert(from_json(line, KIND), Cost))
+        except (SealError, msgspec.ValidationError):
+            broken += 1
+    return costs, broken

@@ -141,7 +141,9 @@ def _check_axes(axes: Mapping[str, NDArray[Any]], manifest: dict[str, Any]) -> N
         received = axes[name].tolist()
         if (sorted(received) if name == "attack" else received) != values:
             raise SealError(f"expected {name} {values}, as in the manifest, received {received}")
-    images, used, of = axes["image"], manifest["images"]["used"], manifest["images"]["of"]
+    images = axes["image"]
+    used = manifest["images"]["used"]
+    of = manifest["images"]["of"]
     if len(images) != used or len(np.unique(images)) < used or (used and not 0 <= images.min() <= images.max() < of):
         raise SealError(f"image should be {used} different ones of {of}, as in the manifest, received {len(images)}")
 
@@ -153,7 +155,8 @@ def _check_ran(
     records: Mapping[str, AttackRecord],
 ) -> None:
     """Raise `SealError` unless what ran, and how often, are the manifest's cells, and all values of it are there."""
-    ran, repeats = variables["ran"][1], variables["repeats"][1]
+    _, ran = variables["ran"]
+    _, repeats = variables["repeats"]
     if not 1 <= repeats.min() <= repeats.max() == len(axes["repeat"]):
         raise SealError(f"expected from 1 to {len(axes['repeat'])} repeats, received {repeats.tolist()}")
     models, seeds, attacks = (axes[name].tolist() for name in DIMS[:3])

@@ -16,7 +16,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -50,7 +50,6 @@ class Run:
     def __init__(self, directory: str | os.PathLike[str], keep_images: bool = True):
         self.directory = as_path(directory, "out")
         self.keep_images = keep_images
-        self._made = False  # whether the directory was not there before
         self.temporary = False  # whether the directory goes with this object
         self._keys: dict[str, int] = {}  # of the cells that it lists, with their numbers of images
         self._axes: dict[str, dict[str, int]] = {}  # of the same cells: how many each of their extras has
@@ -64,11 +63,10 @@ class Run:
         UsageError
             The directory cannot be written, or holds something that is no run.
         """
-        run = cls(_temporary_directory() if directory is None else directory, keep_images)
+        run = cls(tempfile.mkdtemp(prefix="robustcmp-") if directory is None else directory, keep_images)
         if directory is None:
             run.temporary = True
             weakref.finalize(run, shutil.rmtree, run.directory, ignore_errors=True)
-        run._made = not run.directory.exists()
         make_directory(run.directory)
         others = [path for path in run.directory.iterdir() if path.name != LOCK and not is_temporary(path)]
         if others and not _is_run(run.directory):
@@ -77,7 +75,7 @@ class Run:
         return run
 
     @contextmanager
-    def writing(self) -> Iterator[Run]:
+    def lock(self) -> Iterator[Run]:
         """Be the only one who writes the run.
 
         Raises
@@ -88,15 +86,10 @@ class Run:
         if self.temporary:
             yield self
             return
-        try:
-            with sole_writer(self.directory):
-                for directory in (self.directory, self._cells):
-                    remove_left_over(directory)
-                yield self
-        finally:
-            if self._made:
-                with suppress(OSError):  # it is not empty
-                    self.directory.rmdir()
+        with sole_writer(self.directory):
+            for directory in (self.directory, self._cells):
+                remove_left_over(directory)
+            yield self
 
     @classmethod
     def open(cls, directory: str | os.PathLike[str]) -> Run:
@@ -136,8 +129,6 @@ class Run:
     def manifest(self) -> dict[str, Any]:
         """Return what was asked for last, or an empty dict if nothing was yet.
 
-        Where its file is lost, it is the one that the results answer.
-
         Raises
         ------
         UsageError
@@ -153,26 +144,18 @@ class Run:
                 if kind == FORMAT:
                     check(manifest)
         except FileNotFoundError:
-            manifest, kind = self._answered_manifest(), FORMAT
+            return {}
         except SealError as error:
             raise StoreError(
-                f"{path} is not the manifest of a run, or it is broken ({error}). Delete it: what the results answer "
-                "is in results.h5, and the same command finds its cells again."
+                f"{path} is not the manifest of a run, or it is broken ({error}). Delete it, and rerun the same "
+                "command: it finds its cells again."
             ) from None
         if kind.startswith("robustcmp benchmark"):
             raise UsageError(f"{self.directory} is a benchmark, not a run: open it with robustcmp.open_benchmark")
         if kind != FORMAT:
             raise UsageError(f"{path}: expected {FORMAT!r}, received {kind!r}")
-        if manifest:
-            self._know(manifest)
+        self._know(manifest)
         return manifest
-
-    def _answered_manifest(self) -> dict[str, Any]:
-        """Return the manifest that the results answer, an empty dict where there are none."""
-        if not self.has_results:
-            return {}
-        with self._results() as file:
-            return results_file.manifest_of(file)
 
     def write_manifest(self, manifest: dict[str, Any]) -> None:
         """Write the manifest, unless it is there already word for word."""
@@ -197,13 +180,9 @@ class Run:
         """Return where a cell is kept."""
         return self._cells / f"{key}.h5"
 
-    def kept(self) -> list[str]:
-        """Return the keys of all cells that are kept, of this question and of others, sorted."""
-        try:
-            names = os.listdir(self._cells)
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-        return sorted(name[:-3] for name in names if name.endswith(".h5"))
+    def list_keys(self) -> list[str]:
+        """Return the keys of all cells that there are, of this question and of others, sorted."""
+        return sorted(path.stem for path in self._cells.glob("*.h5"))
 
     def __contains__(self, key: str) -> bool:
         return self.cell_path(key).exists()
@@ -230,7 +209,7 @@ class Run:
                 file.create_dataset("adversarials", data=images, track_times=False, **COMPRESSED)
             file.attrs.update(asdict(cell))
 
-        content, path = sealed.hdf5(_kind(cell.key), write), self.cell_path(cell.key)
+        content = sealed.hdf5(_kind(cell.key), write)
         try:
             with sealed.from_bytes(content, _kind(cell.key)) as file:
                 known_arrays = self._read_cell(file, cell.key)
@@ -238,7 +217,7 @@ class Run:
                     _check_images(file, "adversarials", len(known_arrays["success"]))
         except SealError as error:
             raise StoreError(f"{cell.attack} on {cell.model} gave a result that cannot be kept: {error}.") from None
-        write_bytes_atomically(path, content)
+        write_bytes_atomically(self.cell_path(cell.key), content)
 
     @contextmanager
     def cell(self, key: str) -> Iterator[sealed.Hdf5]:
@@ -306,14 +285,14 @@ class Run:
     def check_cell(self, key: str) -> None:
         """Check that a cell's file is as it was written.
 
-        A cell was checked before it was sealed, so its seal is enough, and reading 100,000 of them takes seconds.
+        A cell was checked before it was sealed, so its seal is enough.
 
         Raises
         ------
         StoreError
             It is missing or broken.
         """
-        path = f"{self._cells}{os.sep}{key}.h5"
+        path = self.cell_path(key)
         with _cell_errors(path):
             sealed.check(path, _kind(key))
 
@@ -381,7 +360,7 @@ class Run:
 
     def log_cost(self, cost: Cost) -> None:
         """Add what a task cost to the log."""
-        logs.append_cost(self._costs_path, cost)
+        logs.append_cost(self.costs_path, cost)
 
     def costs(self) -> list[Cost]:
         """Return what the tasks of all sessions and questions cost.
@@ -394,18 +373,16 @@ class Run:
             The log cannot be read.
         """
         try:
-            if changed := logs.count_broken(self._costs_path):
-                _log.warning(
-                    "%s: %d lines are no records, or were changed, and are left out", self._costs_path, changed
-                )
-            return list(logs.read_costs(self._costs_path))
+            costs, broken = logs.read_costs(self.costs_path)
         except SealError as error:
-            raise StoreError(
-                f"{self._costs_path} cannot be read ({error}). Delete it: nothing depends on it."
-            ) from None
+            raise StoreError(f"{self.costs_path} cannot be read ({error}). Delete it: nothing depends on it.") from None
+        if broken:
+            _log.warning("%s: %d lines are no records, or were changed, and are left out", self.costs_path, broken)
+        return costs
 
     @property
-    def _costs_path(self) -> Path:
+    def costs_path(self) -> Path:
+        """Where the log is."""
         return self.directory / "costs.jsonl"
 
     # results -----------------------------------------------------------------------------------------------------
@@ -434,14 +411,15 @@ class Run:
 
     def check_results(self) -> None:
         """Check that `results.h5` is as it was written, and answers the manifest; raise as `read_results` does."""
-        self._check_answered(self._answered_manifest())
+        with self._results() as file:
+            self._check_answered(results_file.manifest_of(file))
 
     def _check_answered(self, answered: dict[str, Any]) -> dict[str, Any]:
         """Return the manifest, or raise `UsageError` unless it is the one that was answered."""
-        asked = self.manifest()
-        if answered != asked:
+        manifest = self.manifest()
+        if answered != manifest:
             raise UsageError(self._resume_hint)
-        return asked
+        return manifest
 
     def write_answer(self, name: str, answers: str, content: dict[str, Any]) -> None:
         """Write `NAME.json`, with what it is an answer to."""
@@ -503,7 +481,7 @@ def _check_images(file: sealed.Hdf5, name: str, count: int) -> None:
 
 
 @contextmanager
-def _cell_errors(path: str | Path) -> Iterator[None]:
+def _cell_errors(path: Path) -> Iterator[None]:
     """Raise `StoreError` for what is wrong with the file of a cell."""
     try:
         yield
@@ -527,15 +505,5 @@ def _is_run(directory: Path) -> bool:
 
 def _answer_error(path: Path, error: Exception) -> StoreError:
     return StoreError(
-        f"{path} is broken ({error}). Delete it to read the run without it, or rerun the same command to recreate it."
+        f"{path} is broken ({error}). Delete it to read the run without it, and rerun what made it to recreate it."
     )
-
-
-def _temporary_directory() -> str:
-    try:
-        return tempfile.mkdtemp(prefix="robustcmp-")
-    except OSError as error:
-        raise UsageError(
-            f"no directory can be made in {tempfile.gettempdir()}: {error.strerror}. Set TMPDIR, or name one with out.",
-            parameters=["out"],
-        ) from None

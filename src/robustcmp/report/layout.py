@@ -115,7 +115,7 @@ def write_text(
 
 def print_table(console: Console, table: Table) -> None:
     """Print a table; one that is too wide is cut between figures, and each part has all names."""
-    for part in cut(table, console.width):
+    for part in _cut(table, console.width):
         console.print(part)
 
 
@@ -124,7 +124,7 @@ def fits(table: Table, width: int) -> bool:
     return sum(_narrowest(table)) + GAP * len(table.columns) <= width
 
 
-def cut(table: Table, width: int) -> Iterator[Drawn]:
+def _cut(table: Table, width: int) -> Iterator[Drawn]:
     """Yield a table cut so that each part fits."""
     texts = table.written
     narrowest = _narrowest(table)

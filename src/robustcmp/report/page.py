@@ -141,7 +141,7 @@ VARIABLES = {color: f"var(--data-{position})" for position, color in enumerate(C
 SMALL = 64  # pixels: the longest side of an image in the page
 
 
-class Picture(NamedTuple):
+class _Picture(NamedTuple):
     """A picture with its text alternative."""
 
     svg: Markup
@@ -154,7 +154,7 @@ class Pictures:
     def __init__(self) -> None:
         self.count = 0
 
-    def draw(self, draw: Callable[..., object], title: str, description: str) -> Picture:
+    def draw(self, draw: Callable[..., object], title: str, description: str) -> _Picture:
         """Return what a function draws into the figure that it is passed.
 
         Parameters
@@ -187,7 +187,7 @@ class Pictures:
             f'<title id="{name}-title">{escape(title)}</title><desc id="{name}-desc">{escape(description)}</desc>'
             f"{_put_inline(stream.getvalue(), name)}</svg>"
         )
-        return Picture(Markup(printable(svg)), width)
+        return _Picture(Markup(printable(svg)), width)
 
 
 def _put_inline(svg: str, name: str) -> str:
@@ -288,17 +288,27 @@ def _fold(results: Results, *sections: str) -> list[Block]:
     return [Block("folded", shown)] if shown else []
 
 
-def _trainings(results: Results, pictures: Pictures | None) -> list[Block]:
-    return _draw(results, pictures, plots.trainings.draw, "every training", results.attacks)
+def _plot(
+    draw: Callable[..., object], title: str, choose: Callable[[Results], Sequence[str]], folded: str = ""
+) -> Callable[[Results, Pictures | None], list[Block]]:
+    """Return what makes the blocks of a section: a picture of each attack that is chosen, and its tables, folded."""
+
+    def make_blocks(results: Results, pictures: Pictures | None) -> list[Block]:
+        attacks = choose(results)
+        if not attacks:
+            return []
+        drawn = _draw(results, pictures, draw, title, attacks)
+        return [*drawn, *_fold(results, folded)] if folded else drawn
+
+    return make_blocks
 
 
-def _curves(results: Results, pictures: Pictures | None) -> list[Block]:
-    return _draw(results, pictures, plots.curves.draw, "success against ε", plots.curves.with_grid(results))
+def _choose_transferred(results: Results) -> Sequence[str]:
+    return results.attacks if results.transferred is not None and len(results.labels) > 1 else []
 
 
-def _distances(results: Results, pictures: Pictures | None) -> list[Block]:
-    attacks = plots.distances.that_vary(results)
-    return _draw(results, pictures, plots.distances.draw, "share of images fooled within a distance", attacks)
+def _choose_conditioned(results: Results) -> Sequence[str]:
+    return results.conditioned.attacks if results.conditioned and len(results.labels) > 1 else []
 
 
 def _ranks(results: Results, pictures: Pictures | None) -> list[Block]:
@@ -310,32 +320,6 @@ def _ranks(results: Results, pictures: Pictures | None) -> list[Block]:
         return blocks
     picture = pictures.draw(partial(plots.indicator.draw, results), "R and its ranks", IN_THE_TABLE)
     return [Block("pictures", [picture]), *blocks]
-
-
-def _variance(results: Results, pictures: Pictures | None) -> list[Block]:
-    try:
-        vary = plots.variance.that_vary(results) if results.outcomes else []
-    except UsageError:  # one training of each, or different numbers of them
-        return []
-    if not vary:
-        return []
-    drawn = _draw(results, pictures, plots.variance.draw, "the variance components", vary)
-    return [*drawn, *_fold(results, "variance")]
-
-
-def _transfer(results: Results, pictures: Pictures | None) -> list[Block]:
-    if results.transferred is None or len(results.labels) < 2:
-        return []
-    drawn = _draw(results, pictures, plots.transfer.draw, "transfer", results.attacks)
-    return [*drawn, *_fold(results, "transfer")]
-
-
-def _conditioning(results: Results, pictures: Pictures | None) -> list[Block]:
-    if results.conditioned is None or len(results.labels) < 2:
-        return []
-    attacks = results.conditioned.attacks
-    drawn = _draw(results, pictures, plots.conditioning.draw, "conditioning", attacks)
-    return [*drawn, *_fold(results, "conditioning")]
 
 
 def _deployments(results: Results, pictures: Pictures | None) -> list[Block]:
@@ -435,14 +419,49 @@ def _citation(results: Results, _pictures: Pictures | None) -> list[Block]:
 SECTIONS = (
     Section("answer", "The answer", "", _answer),
     Section("deployments", "Deployed networks", LEADS["deployments"], _deployments),
-    Section("trainings", "Every training", LEADS["trainings"], _trainings),
+    Section(
+        "trainings",
+        "Every training",
+        LEADS["trainings"],
+        _plot(plots.trainings.draw, "every training", lambda results: results.attacks),
+    ),
     Section("gallery", "Gallery", LEADS["gallery"], _gallery),
-    Section("curves", "Success against ε", LEADS["curves"], _curves, True),
-    Section("distances", "Distances", LEADS["distances"], _distances, True),
+    Section(
+        "curves",
+        "Success against ε",
+        LEADS["curves"],
+        _plot(plots.curves.draw, "success against ε", plots.curves.with_grid),
+        True,
+    ),
+    Section(
+        "distances",
+        "Distances",
+        LEADS["distances"],
+        _plot(plots.distances.draw, "share of images fooled within a distance", plots.distances.that_vary),
+        True,
+    ),
     Section("ranks", "R and its ranks", LEADS["ranks"], _ranks, True),
-    Section("variance", "Variance components", LEADS["variance"], _variance, True),
-    Section("transfer", "Transfer", LEADS["transfer"], _transfer, True),
-    Section("conditioning", "Conditioning", LEADS["conditioning"], _conditioning, True),
+    Section(
+        "variance",
+        "Variance components",
+        LEADS["variance"],
+        _plot(plots.variance.draw, "the variance components", plots.variance.that_vary, "variance"),
+        True,
+    ),
+    Section(
+        "transfer",
+        "Transfer",
+        LEADS["transfer"],
+        _plot(plots.transfer.draw, "transfer", _choose_transferred, "transfer"),
+        True,
+    ),
+    Section(
+        "conditioning",
+        "Conditioning",
+        LEADS["conditioning"],
+        _plot(plots.conditioning.draw, "conditioning", _choose_conditioned, "conditioning"),
+        True,
+    ),
     Section("checks", "Health checks", LEADS["checks"], _checks, True),
     Section("tables", "More tables", "", _tables, True),
     Section("notes", "Notes", LEADS["notes"], _notes, True),

@@ -45,8 +45,8 @@ class _Tally:
         About how many queries the missing cells take, and the part of that of those that are finished by now.
     asked, asked_for_covered : int
         How many queries were really asked, and how many of them for cells that are finished.
-    asking : float
-        The seconds in which queries were asked, without those until models were ready in processes of their own.
+    seconds : float
+        How long that took, with the time until models were ready.
     rates : dict
         The success rate of each repeat, by model and training seed.
     """
@@ -57,7 +57,7 @@ class _Tally:
     covered: int = 0
     asked: int = 0
     asked_for_covered: int = 0
-    asking: float = 0.0
+    seconds: float = 0.0
     rates: dict[str, dict[int, list[float]]] = field(default_factory=dict)
 
     @property
@@ -88,8 +88,6 @@ class _Shown:
         self.attacks: dict[str, _Tally] = {}
         self.models: list[str] = []
         self._expected: dict[Cell, int] = {}
-        self._to_start = 0
-        self._starts: list[float] = []
         self._last = time.monotonic()
         self._one_at_a_time = threading.Lock()
 
@@ -100,7 +98,6 @@ class _Shown:
     def begin_attacks(self, cells: Mapping[Cell, int]) -> None:
         self.models = list(dict.fromkeys(cell.model for cell in cells))
         self._expected = dict(cells)
-        self._to_start = len({(cell.model, cell.training_seed) for cell, queries in cells.items() if queries})
         self._last = time.monotonic()
         attacks = {cell.attack: _Tally() for cell in cells}
         for cell, queries in cells.items():
@@ -114,11 +111,8 @@ class _Shown:
         with self._one_at_a_time:
             passed = time.monotonic() - self._last
             self._last += passed
-            if queries:
-                self.attacks[attack].asked += queries
-                self.attacks[attack].asking += passed
-            else:  # a model is ready, in a process of its own
-                self._starts.append(passed)
+            self.attacks[attack].asked += queries
+            self.attacks[attack].seconds += passed
 
     def finish(self, cell: Cell, success: NDArray[np.bool_]) -> None:
         tally = self.attacks.get(cell.attack)
@@ -146,13 +140,11 @@ class _Shown:
         asked = sum(tally.asked for tally in self.attacks.values())
         if not asked:
             return None
-        asking = sum(tally.asking for tally in self.attacks.values())
-        first = self._starts[: self._to_start]  # a model's first attack comes before any second one
-        left = (self._to_start - len(first)) * sum(first) / len(first) if first else 0.0
-        for tally in self.attacks.values():
-            a_query = tally.asking / tally.asked if tally.asked else asking / asked
-            left += tally.queries_left * a_query
-        return left
+        a_query = sum(tally.seconds for tally in self.attacks.values()) / asked
+        return sum(
+            tally.queries_left * (tally.seconds / tally.asked if tally.asked else a_query)
+            for tally in self.attacks.values()
+        )
 
     def _say_left(self) -> str:
         seconds = self.seconds_left

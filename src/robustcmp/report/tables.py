@@ -8,7 +8,7 @@ from itertools import combinations, product
 from typing import TYPE_CHECKING, Any
 
 from ..analysis.deployments import DEPLOYED_MARGIN, SUCCESS
-from ..analysis.indicator import indicator_terms, robustness_indicator
+from ..analysis.indicator import find_variants, indicator_terms, robustness_indicator
 from ..analysis.results import Results
 from ..analysis.significance import ALL, ALPHA, OF_DISTANCES, of_distances
 from ..analysis.statistics import Interval
@@ -88,7 +88,8 @@ def _same_weights(results: Results) -> Table:
 
 def _absent(results: Results, model: str, attack: str) -> str:
     """Return what stands in the place of a rate that is not there."""
-    return "failed" if results.has_failed(model, attack) else NOT_APPLICABLE
+    trained = [entry for entry in results.manifest["models"] if entry["name"] == model]
+    return "failed" if any(attack in entry.get("failed", {}) for entry in trained) else NOT_APPLICABLE
 
 
 def rates(results: Results, has_intervals: bool = True) -> Table:
@@ -133,8 +134,8 @@ def _success(results: Results) -> Table:
         *names("attack", "model"),
         Column("success rate", percent),
         Column("95 % over images", interval(percent)),
+        Column("sd over repeats", percent),
     ]
-    columns.append(Column("sd over repeats", percent))
     if results.has_several_trainings:
         columns.append(Column("95 % over trainings", interval(percent)))
         columns.append(Column("sd over trainings", percent))
@@ -301,7 +302,7 @@ def _indicator_variants(results: Results) -> list[Table]:
     columns = [Column("variant"), *(Column(model, number) for model in results.models)]
     rows = [
         [variant, *(r.get(model, math.nan) for model in results.models)]
-        for variant, r in results.indicator_variants.items()
+        for variant, r in find_variants(results).items()
     ]
     return [Table("What R hides: R of each model", columns, rows)]
 
@@ -401,9 +402,7 @@ def _networks(results: Results) -> Table:
     columns += [Column("classes changed", percent_2), Column("logits apart", str), Column("time, 1,000", str)]
     columns += [Column("time, 10,000", str), Column("control")]
     rows: list[list[Any]] = [
-        [row["deployment"], _size(row), *[NOT_APPLICABLE] * (len(columns) - 2)]
-        if row["not_applicable"]
-        else [
+        [
             row["deployment"],
             _size(row),
             row["clean_accuracy"],
@@ -448,11 +447,6 @@ def _deployments(results: Results) -> Table:
             _within(row),
         ]
         for row in frame.to_dict("records")
-    ]
-    rows += [
-        [name, attack, NOTHING, NOT_APPLICABLE, *[NOTHING] * (len(columns) - 4)]
-        for name in results.not_asked
-        for attack in results.attacks
     ]
     title = (
         f"Deployed minus source, rates in points, 95 % intervals over {over}; p by Holm over all rows; detectable: "

@@ -43,6 +43,9 @@ def _group(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
     return groups
 
 
+ZOO_SOURCES = ("own", "zoo")  # of weights that were trained here, or ship
+
+
 # the heading -----------------------------------------------------------------------------------------------------
 
 
@@ -53,14 +56,20 @@ def title(results: Results) -> str:
     return ", ".join(part for part in (subject, f"suite {results.manifest['suite']['name']}") if part)
 
 
+def _is_of_the_zoo(results: Results) -> bool:
+    """Return whether every source was trained by a recipe of the zoo, where another seed makes another training."""
+    infos = [model["info"] for model in results.manifest["models"] if model["name"] in results.sources]
+    return all(info.get("source") in ZOO_SOURCES for info in infos)
+
+
 def setting(results: Results) -> str:
     """Say what was compared, and on how many images."""
     names = [model["name"] for model in results.manifest["models"]]
     sizes = sorted({names.count(name) for name in results.models})
     if sizes != [1]:
-        unit = "framework" if results.is_of_the_zoo else "model"
+        unit = "framework" if _is_of_the_zoo(results) else "model"
         compared = f"{' to '.join(map(str, sizes))} trainings of each {unit}"
-    elif results.is_of_the_zoo and len(names) > 1:
+    elif _is_of_the_zoo(results) and len(names) > 1:
         compared = "one training of each framework"
     else:
         compared = plural(len(names), "model")
@@ -120,7 +129,7 @@ def answer(results: Results) -> str:
     different = [verdict for verdict in verdicts if verdict.different]
     if different:
         return f"{_easier(different)}."
-    unit = "framework" if results.is_of_the_zoo else "model"
+    unit = "framework" if _is_of_the_zoo(results) else "model"
     if all(verdict.different is None or verdict.few for verdict in verdicts):
         return f"Is one {unit} easier to fool? These attacks cannot tell."
     return f"Is one {unit} easier to fool? No difference found."
@@ -138,14 +147,30 @@ def _easier(verdicts: Sequence[Verdict]) -> str:
 def _unsound(results: Results) -> str:
     """Say which trained models are probably not asked as they were trained, "" where none is seen to be."""
     suspects = {
-        "less than half the accuracy of the best model": results.poor_models,
-        "no more accuracy than naming the most frequent class each time would": results.at_chance,
+        "less than half the accuracy of the best model": _find_poor(results),
+        "no more accuracy than naming the most frequent class each time would": _find_at_chance(results),
     }
     for reason, accuracies in suspects.items():
         models = [f"{name} ({percent(rate)})" for name, rate in accuracies.items() if name in results.sources]
         if models:
             return f"{', '.join(models)} {'has' if len(models) == 1 else 'have'} {reason}"
     return ""
+
+
+def _find_poor(results: Results) -> dict[str, float]:
+    """Return the accuracy of models that classify less than half as many images as the best one does."""
+    accuracies = results.clean_accuracy
+    return {name: accuracy for name, accuracy in accuracies.items() if accuracy < max(accuracies.values()) / 2}
+
+
+def _find_at_chance(results: Results) -> dict[str, float]:
+    """Return the accuracy of models that do no better than who always answers with the most frequent class."""
+    images = results.manifest["images"]
+    share = images.get("most_frequent")
+    if share is None:
+        return {}
+    most = min(share + 2 * math.sqrt(share * (1 - share) / images["of"]), 1 - 1 / images["of"])
+    return {name: accuracy for name, accuracy in results.clean_accuracy.items() if accuracy <= most}
 
 
 def state(results: Results) -> list[Statement]:
@@ -215,9 +240,9 @@ def spread(results: Results) -> list[str]:
     if not results.verdicts:
         return []
     if not results.has_several_trainings:
-        return [ONE_EACH] if results.is_of_the_zoo else []
+        return [ONE_EACH] if _is_of_the_zoo(results) else []
     furthest = max(float(np.ptp(rates)) for outcomes in results.outcomes for rates in outcomes.rates.values())
-    unit = "framework" if results.is_of_the_zoo else "model"
+    unit = "framework" if _is_of_the_zoo(results) else "model"
     return [f"Trainings of one {unit} differ by up to {points(furthest)} points."] if furthest else []
 
 
@@ -258,7 +283,7 @@ OF_RANKS = {
 }
 
 
-def explain(results: Results) -> list[str]:
+def _explain(results: Results) -> list[str]:
     """Say once what the words of a report mean."""
     terms: dict[str, str] = {}
     if results.verdicts:
@@ -293,7 +318,6 @@ def notes(results: Results) -> list[str]:
     return [
         _condition(results),
         settings,
-        *_fewer_images(results),
         *manifest["about"].get("data_notes", []),
         *warnings(results),
         *_attack_notes(results),
@@ -302,7 +326,7 @@ def notes(results: Results) -> list[str]:
         *(deployment_notes(results) if results.has_deployments else []),
         *(check_notes(results.checked) if results.checked else [NO_CHECKS]),
         *(["paper: Guo et al., Fig. 6, measured on their own trained models and images."] if results.paper else []),
-        *explain(results),
+        *_explain(results),
     ]
 
 
@@ -342,16 +366,6 @@ def _condition(results: Results) -> str:
     )
 
 
-def _fewer_images(results: Results) -> list[str]:
-    images = results.manifest["images"]
-    if images["used"] == images["asked"] or results.on_all_images:
-        return []
-    return [
-        f"Fewer images than the {images['asked']:,} requested: every model classifies {images['used']:,} of "
-        f"{images['of']:,} correctly, and all of these are attacked."
-    ]
-
-
 def _model_notes(results: Results) -> list[str]:
     sentences: list[str] = []
     low, high = results.manifest["images"].get("range") or (0.0, 1.0)
@@ -361,7 +375,7 @@ def _model_notes(results: Results) -> list[str]:
             "and more leave their range. Check how they were scaled; a set whose largest value is 16 is divided by 16."
         )
     explained = {model["name"] for model in results.manifest["models"] if model.get("cause")}
-    for model, accuracy in (results.poor_models | results.at_chance).items():
+    for model, accuracy in (_find_poor(results) | _find_at_chance(results)).items():
         if model not in explained:
             sentences.append(
                 f"{model} classifies only {percent(accuracy)} of the test set correctly. Check its bounds, "
@@ -583,8 +597,6 @@ def answer_deployed(results: Results) -> str:
         sentences += _compare_deployed([row for row in rows if not row["not_compared"]])
     else:
         sentences.insert(0, "No answer yet." if strangers else "No attack ran on a deployed network and its source.")
-    for reason, names in _group((reason, name) for name, reason in results.not_asked.items()).items():
-        sentences.append(f"{', '.join(names)}: converted, and not applicable to every attack: {reason}.")
     return " ".join(sentences)
 
 

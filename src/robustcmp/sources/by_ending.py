@@ -61,9 +61,9 @@ def _find_framework(source: str) -> str:
     for framework, endings in FILES.items():
         if path.name.endswith(tuple(endings)):
             return framework
-    known = sorted({runtime(name).suffix for name in MODULES}.union(*FILES.values()) - {""} | {".h5"})
+    suffixes = sorted({runtime(name).suffix for name in MODULES}.union(*FILES.values()) - {""} | {".h5"})
     raise UsageError(
-        f"{source} is of no known kind. Files end in {', '.join(known)}; or name your own code that returns the "
+        f"{source} is of no known kind. Files end in {', '.join(suffixes)}; or name your own code that returns the "
         "network, module:function"
     )
 

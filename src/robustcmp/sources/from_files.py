@@ -86,20 +86,9 @@ class FromFile(msgspec.Struct, frozen=True, tag="file", dict=True):
         return content
 
     @cached_property
-    def _state_and_digest(self) -> tuple[tuple[int, ...], str]:
-        """The state of its file before that was read for its digest, and the digest."""
-        state = self._read_state()
-        return state, file_digest(Path(self.source))
-
-    @property
     def sha256(self) -> str:
         """The digest of its file."""
-        return self._state_and_digest[1]
-
-    def _read_state(self) -> tuple[int, ...]:
-        """Return what changes where the file is written or replaced."""
-        stat = Path(self.source).stat()
-        return stat.st_ino, stat.st_size, stat.st_mtime_ns
+        return file_digest(Path(self.source))
 
     def check(self) -> None:
         """Check what can be known before the file is read.
@@ -178,7 +167,7 @@ class FromFile(msgspec.Struct, frozen=True, tag="file", dict=True):
         Raises
         ------
         WeightsError
-            The file is broken, holds more than data, its arrays do not fit the architecture, or it changed meanwhile.
+            The file is broken, holds more than data, or its arrays do not fit the architecture.
         ModelError
             What a function returned is no network of the framework, or the function failed.
         """
@@ -188,8 +177,6 @@ class FromFile(msgspec.Struct, frozen=True, tag="file", dict=True):
             native = call_function(self.source)
         else:
             native, design, info = self._read()
-            if self._read_state() != self._state_and_digest[0]:
-                raise WeightsError(f"{self.source} changed while it was read. Repeat the command once it is written.")
         framework = framework_of(native) or self.framework
         if framework != self.framework:
             raise ModelError(
@@ -280,22 +267,19 @@ def load_network(
 def check_ending(source: str, framework: str) -> None:
     """Raise `UsageError` for a file that is not there, or that a framework or a runtime does not read."""
     path = Path(source)
-    if path.exists() and not path.is_file():
-        raise UsageError(f"expected a file, received {source}, a directory, a pipe or a device")
     if not path.exists():
         near = nearest(path.name, [other.name for other in path.parent.glob("*")])
         raise UsageError(f"there is no file {source}{suggest(near)}")
+    if not path.is_file():
+        raise UsageError(f"expected a file, received {source}, a directory, a pipe or a device")
     endings = FILES | {name: (runtime(name).suffix,) for name in RUNTIMES}
     read = endings[framework] if framework in RUNTIMES else (*endings.get(framework, ()), *CANONICAL)
     if source.endswith(read):
         return
     others = [name for name, suffixes in endings.items() if source.endswith(suffixes)]
-    if framework in RUNTIMES and (main := Path(source).with_suffix(read[0])).is_file():
-        remedy = f"Write {framework}={main}"
-    elif others:
+    remedy = "Save the network as one of these, or return it from a function of your own, module:function"
+    if others:
         remedy = f"Write {others[0]}={source}"
-    else:
-        remedy = "Save the network as one of these, or return it from a function of your own, module:function"
     raise UsageError(f"{framework} reads {', '.join(read)}, received {source}. {remedy}")
 
 

@@ -457,27 +457,12 @@ def no_weights(missing: Sequence[FromZoo]) -> MissingWeightsError:
     lacking: dict[str, list[int]] = {}
     for name in missing:
         lacking.setdefault(name.framework, []).append(name.seed)
-    each = "; ".join(f"{framework}: {spans(seeds)}" for framework, seeds in lacking.items())
+    each = "; ".join(f"{framework}: {', '.join(map(str, seeds))}" for framework, seeds in lacking.items())
     return MissingWeightsError(
         f"there are no weights of {first.model} on {first.dataset} (recipe {first.recipe}) with these training seeds: "
         f"{each}.",
         [name.fit_arguments for name in missing],
     )
-
-
-def spans(numbers: Iterable[int]) -> str:
-    """Return whole numbers in words, with the ends of what follows one upon another.
-
-    >>> spans([0, 1, 2, 3, 7])
-    '0 to 3, 7'
-    """
-    ends: list[list[int]] = []
-    for number in sorted(numbers):
-        if ends and number == ends[-1][-1] + 1:
-            ends[-1] = [ends[-1][0], number]
-        else:
-            ends.append([number])
-    return ", ".join(" to ".join(map(str, end)) for end in ends)
 
 
 def describe_sources(origins: Sequence[FromZoo]) -> str:

@@ -9,10 +9,8 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from ..deployments import MODULES as RUNTIMES
-from ..deployments import names as deployment_names
 from ..errors import UsageError
 from ..files import json_digest
-from ..frameworks import ALSO, known
 from .deployed import FromDeployedFile
 from .from_code import is_function
 from .from_files import FromFile
@@ -99,8 +97,11 @@ def _read(text: str, architecture: str | None) -> tuple[str, FromFile | FromDepl
             f"received {text!r}"
         )
     name, colon, framework = names.rpartition(":")
-    if colon:
-        _check_model_name(name, framework, text)
+    if colon and not NAME.fullmatch(name):
+        raise UsageError(
+            f"{text!r}: the name before the framework should be at most 40 letters, digits, spaces or -_.+@, and begin "
+            f"and end with a letter or digit; received {name!r}"
+        )
     properties = dict(note.partition("=")[::2] for note in notes)
     if len(properties) < len(notes):
         raise UsageError(f"{text}: a property is given twice")
@@ -117,22 +118,6 @@ def _read(text: str, architecture: str | None) -> tuple[str, FromFile | FromDepl
     return name or framework, FromDeployedFile(source, framework, mean=mean, std=std)
 
 
-def _check_model_name(name: str, framework: str, text: str) -> None:
-    """Raise `UsageError` for a name that a path or a table cannot take, or that says another framework."""
-    if not NAME.fullmatch(name):
-        raise UsageError(
-            f"{text!r}: the name before the framework should be at most 40 letters, digits, spaces or -_.+@, and begin "
-            f"and end with a letter or digit; received {name!r}"
-        )
-    others = {*known(), "numpy", *RUNTIMES, *deployment_names(), *ALSO}
-    meant = ALSO.get(name.lower(), name.lower())
-    if name.lower() in others and meant != framework:
-        raise UsageError(
-            f"{text!r}: {name} is the name of another framework than {framework}. Write NAME:FRAMEWORK=FILE, with a "
-            "name of your own"
-        )
-
-
 def directory_part(origins: FileOrigins) -> str:
     """Return what tells networks of files apart in the name of a directory: names, else frameworks with their files.
 
@@ -145,15 +130,10 @@ def directory_part(origins: FileOrigins) -> str:
     for name, networks in origins.items():
         parts.append(name)
         if name == networks[0].framework:
-            for source in [network.source for network in networks]:
-                parts.append(source if is_function(source) else _short(Path(source)))
+            sources = ["-".join(Path(network.source).parts[-2:]) for network in networks]
+            parts += [re.sub(r"\.\w+$", "", source) for source in sources]  # without their endings
     text = re.sub(r"[^\w.+@-]+", "-", "-".join(parts))
     return text if len(text) <= IN_PATH else f"{text[: IN_PATH - 9]}-{json_digest({'parts': parts})[:8]}"
-
-
-def _short(path: Path) -> str:
-    """Return a file's name without its ending, with that of its folder where one was given."""
-    return "-".join([*path.parts[-2:-1], path.stem])
 
 
 def pair_with_sources(origins: FileOrigins) -> tuple[FileOrigins, list[str]]:
@@ -193,25 +173,6 @@ def pair_with_sources(origins: FileOrigins) -> tuple[FileOrigins, list[str]]:
                     "framework, in the same order."
                 )
     return paired, lines
-
-
-def describe_pooling(origins: FileOrigins) -> list[str]:
-    """Return a line for each framework whose networks are counted as trainings without having been named so.
-
-    Examples
-    --------
-    >>> describe_pooling(file_origins(["torch=nets:mine", "torch=nets:other"]))[0].partition(". ")[2]
-    'To compare them, name each: a:torch=nets:mine b:torch=nets:other'
-    """
-    lines = []
-    for name, networks in origins.items():
-        if len(networks) > 1 and name == networks[0].framework:
-            sources = [network.source for network in networks]
-            lines.append(
-                f"{name}: {len(networks)} networks are taken as trainings of one model. To compare them, name each: "
-                f"a:{name}={sources[0]} b:{name}={sources[1]}{' …' if len(sources) > 2 else ''}"
-            )
-    return lines
 
 
 def describe_normalisation(origins: FileOrigins, channels: int) -> list[str]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import chdtri, chndtrinc, fdtri, ncfdtrinc, nctdtrinc, stdtrit
+from scipy.special import bdtr, chdtri, chndtrinc, fdtri, ncfdtrinc, nctdtrinc, stdtrit
 
 from .foundations import NO_VARIANCE, check_fraction, check_values, pooled_variance
 from .hypotheses import scale_unequal
@@ -192,14 +192,11 @@ def detectable_by_signs(different: int, images: int, alpha: float = 0.05, power:
     >>> detectable_by_signs(0, 1000), detectable_by_signs(20, 1000)
     (0.006, 0.017)
     """
-    from scipy.stats import binom
-
     for more in range(1, images - different + 1):
         total = different + more
-        critical = int(binom.ppf(alpha / 2, total, 0.5)) - 1  # the test is significant with as few of the rarer kind
-        critical += bool(2 * binom.cdf(critical + 1, total, 0.5) <= alpha)
-        share = (different / 2) / total
-        if critical >= 0 and binom.cdf(critical, total, share) >= power:
+        p = 2 * bdtr(np.arange(total // 2 + 1), total, 0.5)
+        critical = int(np.count_nonzero(p <= alpha)) - 1  # the test is significant with as few of the rarer kind
+        if critical >= 0 and bdtr(critical, total, different / 2 / total) >= power:
             return more / images
     return math.nan
 

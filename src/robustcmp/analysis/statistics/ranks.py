@@ -90,21 +90,21 @@ def _sums_at_most(ranks: tuple[int, ...]) -> NDArray[np.float64]:
 MOST_VALUES = 1000  # of which all pairs have their slope; of more, the medians of so many parts
 
 
-class ChangePoint(NamedTuple):
+class _ChangePoint(NamedTuple):
     """How many values of a series lie before its most likely change, and p of a series that does not change."""
 
     before: int
     p: float
 
 
-class Trend(NamedTuple):
+class _Trend(NamedTuple):
     """p of a series without a trend, and the change from its first value to its last along the median slope."""
 
     p: float
     change: float
 
 
-def change_point(values: NDArray[np.float64]) -> ChangePoint:
+def change_point(values: NDArray[np.float64]) -> _ChangePoint:
     """Return where a series most likely changes its level, with an approximate p (Pettitt 1979).
 
     "A non-parametric approach to the change-point problem": K is the largest |2·(sum of the first t ranks) − t(n + 1)|,
@@ -128,14 +128,14 @@ def change_point(values: NDArray[np.float64]) -> ChangePoint:
     check_values(values)
     n = len(values)
     if n < 2:
-        return ChangePoint(0, 1.0)
+        return _ChangePoint(0, 1.0)
     distances = np.abs(np.cumsum(_double_ranks(values))[:-1] - np.arange(1, n) * (n + 1))
     position = int(distances.argmax())
     exponent = -6 * float(distances[position]) ** 2 / (n**3 + n**2)
-    return ChangePoint(position + 1, min(1.0, 2 * math.exp(exponent)))
+    return _ChangePoint(position + 1, min(1.0, 2 * math.exp(exponent)))
 
 
-def trend(values: NDArray[np.float64]) -> Trend:
+def trend(values: NDArray[np.float64]) -> _Trend:
     """Test whether a series rises or falls, by Kendall's τ (Mann 1945, "Nonparametric tests against trend").
 
     p is from the normal distribution with the variance for ties and a correction for continuity (Kendall 1975, "Rank
@@ -164,12 +164,12 @@ def trend(values: NDArray[np.float64]) -> Trend:
     tied = float((count * (count - 1) * (2 * count + 5)).sum())
     variance = (n * (n - 1) * (2 * n + 5) - tied) / 18
     if variance <= 0:  # all values are equal
-        return Trend(1.0, 0.0)
+        return _Trend(1.0, 0.0)
     score = 0
     for position in range(1, n):
         score += int(np.sign(values[position] - values[:position]).sum())
     p = 2 * float(ndtr(-max(abs(score) - 1, 0) / math.sqrt(variance)))
-    return Trend(min(p, 1.0), _slope(values) * (n - 1))
+    return _Trend(min(p, 1.0), _slope(values) * (n - 1))
 
 
 def _slope(values: NDArray[np.float64]) -> float:

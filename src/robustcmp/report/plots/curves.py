@@ -63,7 +63,7 @@ def _panel(axes: Axes, results: Results, attack: str) -> None:
         rates = _rates(results, model, attack)
         if not len(rates):
             continue
-        low, high = band(rates, results.dataset.sizes["image"])
+        low, high = _band(rates, results.dataset.sizes["image"])
         axes.fill_between(grid, 100 * low, 100 * high, color=color(position), alpha=0.18, linewidth=0)
         axes.plot(
             grid, 100 * rates.mean(axis=0), linestyle=line(position), color=color(position), linewidth=1.8, label=model
@@ -81,7 +81,7 @@ def _rates(results: Results, model: str, attack: str) -> NDArray[np.float64]:
     return rates[~np.isnan(rates).any(axis=1)]
 
 
-def band(rates: NDArray[np.float64], images: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _band(rates: NDArray[np.float64], images: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the 95 % interval at each ε, of rates (trainings, epsilons); the mean where all are one rate."""
     if len(rates) > 1:
         ends = np.array([t_interval(column) for column in rates.T])

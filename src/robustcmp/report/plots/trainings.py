@@ -66,7 +66,7 @@ def _legend(figure: Figure, several: bool, paper: bool) -> None:
 def _panel(axes: Axes, results: Results, attack: str, published: Mapping[str, Mapping[str, float]]) -> None:
     of_distances = results.attack_records[attack].compares_distances
     for position, model in enumerate(results.models):
-        values = values_of_trainings(results, model, attack)
+        values = _values_of_trainings(results, model, attack)
         dots = position + (np.linspace(-SPREAD, SPREAD, len(values)) if len(values) > 1 else np.zeros(len(values)))
         axes.plot(dots, values, marker(position), color=color(position), markersize=5, alpha=0.8, markeredgewidth=0)
         if len(values) > 1:
@@ -87,7 +87,7 @@ def _panel(axes: Axes, results: Results, attack: str, published: Mapping[str, Ma
     bare(axes)
 
 
-def values_of_trainings(results: Results, model: str, attack: str) -> NDArray[np.float64]:
+def _values_of_trainings(results: Results, model: str, attack: str) -> NDArray[np.float64]:
     """Return what is drawn of each training that ran: success in percent, or the median distance."""
     record = results.attack_records[attack]
     if record.compares_distances:

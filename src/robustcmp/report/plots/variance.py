@@ -26,14 +26,11 @@ GREY = "#7f7f7f"  # the colours are those of models; this one shows on a light a
 
 
 def that_vary(results: Results) -> list[str]:
-    """Return the attacks under which the rates of trained models vary at all.
-
-    Raises
-    ------
-    UsageError
-        There is one training per framework, or their numbers differ.
-    """
-    components = results.variance()[list(PARTS)]
+    """Return the attacks under which the rates of trained models vary; none where their variance cannot be split."""
+    try:
+        components = results.variance()[list(PARTS)]
+    except UsageError:  # one training of each, or different numbers of them
+        return []
     return [str(attack) for attack in components.index[(components.fillna(0) > 0).any(axis=1)]]
 
 
@@ -85,7 +82,7 @@ def _panel(axes: Axes, attack: str, variances: list[float]) -> None:
             linewidth=0,
         )
         axes.annotate(
-            f"{deviation:.2f}" if is_known else "not is_known",
+            f"{deviation:.2f}" if is_known else "not known",
             (deviation if is_known else 0, position),
             xytext=(4, 0),
             textcoords="offset points",
