@@ -145,11 +145,14 @@ def apgd(question: Question, authors: Any, loss: str) -> dict[str, Any]:
 
 
 def targeted(question: Question, attack: APGDTargeted | FABTargeted, make: Callable[[Any, int], Any]) -> dict[str, Any]:
-    """Compare APGD-T or FAB-T: their code in float32 and float64, APGD-T from our starting points."""
+    """Compare APGD-T, from our starting points and in float64 too, or FAB-T, whose projection is in float32 only."""
     ours = attack.search(question.classifier, question.ball, question.labels, SEED, 0)
     draws = attack.draws(question.classifier, question.ball, SEED, 0)
     row: dict[str, Any] = {"robust": int((~ours.fooled).sum())}
-    for name, predict in (("float32", question.model), ("float64", question.doubled())):
+    predictors = {"float32": question.model}
+    if isinstance(attack, APGDTargeted):
+        predictors["float64"] = question.doubled()
+    for name, predict in predictors.items():
         runner, fooled = make(predict, SEED), np.zeros(len(question.labels), np.bool_)
         if isinstance(attack, APGDTargeted):
             runner.init_hyperparam(question.x)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 from functools import cache
 from pathlib import Path
@@ -74,14 +73,6 @@ def test_an_attack_that_cannot_run_has_no_rate() -> None:
     assert math.isnan(frame.success_rate["fgsm"])
     assert frame.success_rate["single_pixel"] == ev.results.rate("m", "single_pixel")
     assert "& -- & --" in ev.to_latex()
-
-
-def test_a_device_stays_a_device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Whoever may write into /dev would otherwise have a file in its place."""
-    replaced = []
-    monkeypatch.setattr(os, "replace", lambda *names: replaced.append(names))
-    opened().to_html("/dev/null")
-    assert replaced == []
 
 
 # LaTeX

@@ -123,12 +123,12 @@ def test_your_own_model(execute: Callable[..., Executed]) -> None:
 
 @pytest.mark.slow
 def test_the_papers_figure(execute: Callable[..., Executed]) -> None:
-    """No framework is needed; its figures are those of the runs behind docs/is-it-the-framework.md."""
+    """No framework is needed; its figures are those of docs/results/across-runs.md."""
     ran = execute("the_papers_figure.ipynb")
     everything = "\n".join(ran.cells)
     assert re.search(r"theano +2\.000 +0\.390 +1\.392 +0\.125", everything)
     assert find(ran.cells, "{'a': 0.0, 'b': 1.0}").splitlines() == ["{'a': 0.0, 'b': 1.0}"] * 2
-    page = (NOTEBOOKS.parent / "docs" / "is-it-the-framework.md").read_text(encoding="utf-8")
+    page = (NOTEBOOKS.parent / "docs/results/across-runs.md").read_text(encoding="utf-8")
     of_one = page.split("<!-- lenet5-mnist-ten-trainings, one training each -->")[1].split("<!--")[0]
     (spread,) = re.findall(r"[\d.]+ to [\d.]+ points", of_one)
     assert spread in everything

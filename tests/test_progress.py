@@ -176,30 +176,6 @@ def test_the_table_fills_in(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "quick: 4 of 6" in text
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-@pytest.mark.parametrize("to_the_end", [False, True])
-def test_what_was_found_before_an_interruption_stays_on_the_screen(
-    to_the_end: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    screen = Terminal()
-    monkeypatch.setattr(sys, "stderr", screen)
-    monkeypatch.setenv("TERM", "xterm")
-    table = LiveTable()
-    try:
-        table.begin_attacks(cells())
-        for cell in list(cells())[: None if to_the_end else 4]:
-            table.asked(cell.attack, 10)
-            table.finished(cell, np.array([True, False, False, False]))
-    finally:
-        table.end()
-    not_erased = screen.getvalue().rsplit("\x1b[2K", 1)[-1]
-    assert ("25.0 % (1)" in not_erased) == (not to_the_end)
-
-
 def test_a_command_is_told_as_it_works_from_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Within make, ``python`` is not the interpreter that runs."""
     monkeypatch.setenv("PATH", "/nowhere")

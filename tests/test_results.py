@@ -6,7 +6,6 @@ import copy
 import json
 import math
 import re
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,16 +17,13 @@ import pytest
 from numpy.typing import NDArray
 
 import robustcmp as rc
-from robustcmp.analysis.indicator import indicator_terms
 from robustcmp.analysis.outcomes import Outcomes, split_variance
 from robustcmp.analysis.results import Results
-from robustcmp.analysis.significance import of_distances
 from robustcmp.analysis.statistics.intervals import bootstrap_interval, wilson_interval
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import ModelError, UsageError
 from robustcmp.models.model import Classifier, Model
 from robustcmp.records.manifest import FORMAT
-from robustcmp.report.format import EVERYTHING, UNBOUNDED
 from robustcmp.report.format import points as written_points
 from robustcmp.report.layout import Table
 from robustcmp.report.tables import tables
@@ -549,50 +545,6 @@ def column(table: Table, name: str) -> list[str]:
     return [row[place] for row in table.written]
 
 
-@pytest.mark.parametrize("run", ["real", "planted"])
-def test_the_table_of_success_rates(run: str, request: pytest.FixtureRequest) -> None:
-    ev: rc.Evaluation = request.getfixturevalue(run)
-    table = tables(ev.results)[0]
-    pairs = [(attack, model) for attack in ev.results.attacks for model in ev.results.models]
-    assert list(zip(column(table, "attack"), column(table, "model"), strict=True)) == pairs
-    terms = indicator_terms(ev.results.rates())
-    for row, (attack, model) in enumerate(pairs):
-        assert column(table, "success rate")[row] == f"{100 * ev.results.rates()[model][attack]:.1f} %"
-        low, high = ev.results.interval(model, attack)
-        assert column(table, "95 % over images")[row] == f"{100 * low:.1f} % to {100 * high:.1f} %"
-        expected = "deterministic" if attack == "fgsm" else f"{100 * ev.results.repeat_std(model, attack):.1f} %"
-        assert column(table, "sd over repeats")[row] == expected
-        spread = ev.trainings.std(model, attack)
-        assert column(table, "sd over trainings")[row] == ("–" if math.isnan(spread) else f"{100 * spread:.1f} %")
-        assert column(table, "P")[row].split(" (")[0] == f"{terms[model][attack]:.3f}"
-        assert column(table, "P")[row].endswith("(within noise)") == (attack in ev.results.within_noise)
-        over = ev.trainings.interval(model, attack)
-        assert column(table, "95 % over trainings")[row] == (
-            "–" if math.isnan(over.low) else f"{100 * over.low:.1f} % to {100 * over.high:.1f} %"
-        )
-        assert math.isnan(over.low) == (math.isnan(spread) or spread < 1e-12)
-
-
-def test_what_r_hides(planted: rc.Evaluation) -> None:
-    found = planted.results.indicator_variants
-    # A failure is infinitely far: single pixel and walk reach too few images of one model for most quantiles.
-    for q, name in ((0.5, "50%"), (0.25, "25%"), (0.1, "10%")):
-        reached = {
-            attack: [planted.distances.quantile(model, attack, norm, q) for model in planted.results.models]
-            for attack, norm in (("exact", "l0"), ("drawn", "l0"), ("walk", "l2"))
-        }
-        counted = {attack: its for attack, its in reached.items() if np.isfinite(its).all()}
-        finite = list(counted.values())
-        key = f"from distances at {name} of the images ({', '.join(counted)})"
-        assert (key in found) == bool(finite)
-        if finite:
-            shares = [[(max(its) - d) / (max(its) - min(its) or 1) for d in its] for its in finite]
-            assert list(found[key].values()) == pytest.approx(np.sum(shares, axis=0))
-    (table,) = (table for table in tables(planted.results) if table.title.startswith("What R hides"))
-    assert [row[0] for row in table.written] == list(found)
-    assert column(table, "region") == [f"{r['region']:.3f}" for r in found.values()]
-
-
 def test_one_framework_alone_with_several_trainings(tmp_path: Path) -> None:
     """Its trainings are compared as models, and nothing is said of one training beside several."""
     (tmp_path / "planted.toml").write_text(PLANTED)
@@ -606,45 +558,6 @@ def test_one_framework_alone_with_several_trainings(tmp_path: Path) -> None:
     assert ev.results.within_noise
     with pytest.raises(UsageError, match="at least two frameworks"):
         ev.variance()
-
-
-@pytest.fixture(scope="module")
-def two_by_two() -> rc.Evaluation:
-    """Two frameworks with two trainings each, of planted models."""
-    models = {"a": [region(2, 1.5), region(2, 1.2)], "b": [corner(), region(1, 0.5)]}
-    with tempfile.TemporaryDirectory() as directory:
-        (Path(directory) / "x.toml").write_text(PLANTED)
-        return rc.evaluate(
-            models, IMAGES, LABELS, suite=Path(directory) / "x.toml", repeats=3, batch_size=64, progress=False
-        )
-
-
-def test_the_table_of_differences_is_of_one_level(two_by_two: rc.Evaluation, planted: rc.Evaluation) -> None:
-    for ev, heading, several in ((two_by_two, "frameworks", True), (planted, "these models", False)):
-        (table,) = (table for table in tables(ev.results) if table.title.startswith("Differences between"))
-        assert table.title.startswith(f"Differences between {heading}")
-        pairs = ev.tests(ev.results.level)
-        pairs = pairs[pairs.b != ""]
-        if several:  # distances of frameworks have a table of their own, in their own unit
-            pairs = pairs[~of_distances(pairs)]
-        assert column(table, "model") == pairs.a.tolist()
-        assert column(table, "versus") == pairs.b.tolist()
-        assert column(table, "difference") == [f"{100 * effect:.1f}" for effect in pairs.effect]
-        not_compared = {outcomes.attack for outcomes in ev.results.outcomes if outcomes.not_compared}
-        assert not_compared <= {"walk"}
-        told = [
-            "not compared"
-            if pair.test.endswith("L2") and pair.attack in not_compared
-            else "no information"
-            if math.isnan(p) or ends in (EVERYTHING, UNBOUNDED)
-            else f"{pair.a if pair.effect > 0 else pair.b} easier to fool"
-            if p < 0.05
-            else "not significant"
-            for pair in pairs.itertuples()
-            for p, ends in [(pair.p_adjusted, (pair.low, pair.high))]
-        ]
-        assert column(table, "verdict") == told
-        assert ("95 % over trainings and images" in table.names) == several
 
 
 def test_text_holds_every_cell(real: rc.Evaluation) -> None:
@@ -671,55 +584,6 @@ def test_markdown_tables_are_whole(real: rc.Evaluation) -> None:
         assert len(rows[1]) == len(rows[0])
         assert rows[2:] == [list(row) for row in table.written]
     assert blocks[-1].splitlines() == [f"- {note}" for note in notes(real.results)]
-
-
-# beside the paper
-
-
-def nearest_mean(data: Dataset, scale: float) -> Model:
-    """A linear network: the class whose mean image is the nearest."""
-    import torch
-
-    means = np.array([data.images[data.labels == label].mean(axis=0).ravel() for label in range(10)])
-    network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 10)).eval()
-    with torch.no_grad():
-        network[1].weight.copy_(torch.tensor(scale * means))
-        network[1].bias.copy_(torch.tensor(-scale * (means**2).sum(axis=1) / 2))
-    return rc.wrap(network, device="cpu")
-
-
-@pytest.fixture(scope="module")
-def as_in_the_paper(digits: Dataset) -> rc.Evaluation:
-    """The paper's suite on two images, and two small networks: what they are called is what counts."""
-    return rc.evaluate(
-        {"torch@1.0": nearest_mean(digits, 20), "mine": nearest_mean(digits, 30)},
-        digits.images,
-        digits.labels,
-        suite="guo2019",
-        n=2,
-        repeats=1,
-        batch_size=BATCH,
-        progress=False,
-        about={"model": "lenet5", "dataset": "mnist"},
-    )
-
-
-def test_the_papers_figures_stand_beside_ours(as_in_the_paper: rc.Evaluation) -> None:
-    success, indicator, *_ = tables(as_in_the_paper.results)
-    assert column(success, "attack") == ["fgsm", "fgsm", "single_pixel", "single_pixel", "boundary", "boundary"]
-    assert column(success, "paper") == ["28.3 %", "–", "3.1 %", "–", "100.0 %", "–"]
-    assert column(indicator, "paper's R, with Theano") == ["1.525", "–"]
-    assert any(note.startswith("paper: Guo et al., Fig. 6") for note in notes(as_in_the_paper.results))
-    assert any("success only means that a start was found" in note for note in notes(as_in_the_paper.results))
-
-
-@pytest.mark.parametrize("about", [{}, {"model": "mine"}, {"model": "lenet5", "dataset": "digits"}])
-def test_another_network_has_no_figures_in_the_paper(as_in_the_paper: rc.Evaluation, about: dict[str, str]) -> None:
-    ev = as_in_the_paper
-    other = Results(ev.results.run, ev.dataset, ev.manifest | {"about": about})
-    assert other.paper == {}
-    assert not any("paper" in column for table in tables(other) for column in table.names)
-    assert not any(note.startswith("paper:") for note in notes(other))
 
 
 # what cannot be run

@@ -1,8 +1,6 @@
-"""Draw the figures of stored runs, docs/results/RUN: trainings, the subset's size, deployed networks, percentiles.
+"""Draw the figures of the pages of results: docs/figures/RUN.svg, and two of their own.
 
-RUN.svg has what each training came to, or how much easier deployed networks are to fool than their sources;
-conditioning-RUN.svg the rates against the number of models that the images are common to. Needs matplotlib:
-``pip install '.[docs]'``, then ``python docs/figures/runs.py``.
+Needs matplotlib: ``pip install '.[docs]'``, then ``python docs/figures/runs.py``.
 """
 
 from __future__ import annotations
@@ -40,6 +38,20 @@ def draw_percentiles(path: Path) -> Figure:
     return figure
 
 
+def draw_epochs(path: Path) -> Figure:
+    """Draw the time of an epoch in each framework, at each batch size, with 95 % intervals."""
+    frame = rc.open_benchmark(path).summary_of_training()
+    figure, axes = plt.subplots(figsize=(6.4, 3.2), layout="constrained")
+    for (size, of_size), marker in zip(frame.groupby("batch_size"), "osD", strict=True):
+        ordered = of_size.sort_values("subject", ascending=False)
+        times, low, high = (1000 * ordered[f"epoch_seconds{end}"] for end in ("", "_low", "_high"))
+        axes.errorbar(times, ordered.subject, xerr=[times - low, high - times], fmt=marker, label=f"batch {size}")
+    axes.set(xlabel="an epoch of LeNet-5 on digits, ms", xlim=(0, None))
+    axes.legend(frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
 def save(figure: Figure, name: str) -> None:
     """Write a figure, the same bytes each time."""
     figure.savefig(HERE / f"{name}.svg", metadata={"Date": None})
@@ -48,10 +60,7 @@ def save(figure: Figure, name: str) -> None:
 
 if __name__ == "__main__":
     plt.rcParams["svg.hashsalt"] = "robustcmp"
-    for path in sorted(RUNS.glob("*-trainings")):
-        save(rc.open_run(path).plot.trainings(paper=True)[0].figure, path.name)
-    for path in sorted(RUNS.glob("*-2018-five-trainings")):
-        save(rc.open_run(path).plot.conditioning()[0].figure, f"conditioning-{path.name}")
-    for path in sorted(RUNS.glob("*-deployed*")):
-        save(rc.open_run(path).plot.deployments()[0].figure, path.name)
+    for run in ("lenet5-mnist-ten-trainings", "lenet5-mnist-2018-five-trainings"):
+        save(rc.open_run(RUNS / run).plot.trainings(paper=True)[0].figure, run)
+    save(draw_epochs(HERE.parent / "measurements" / "train-lenet5-digits-2"), "epochs-lenet5-digits")
     save(draw_percentiles(RUNS / PERCENTILES), "resnet20-cifar10-percentiles")

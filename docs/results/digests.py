@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from robustcmp.analysis.results import open_results
+from robustcmp.report.exports import to_json
 from robustcmp.report.tables import tables
 
 HERE = Path(__file__).parent
@@ -26,7 +27,7 @@ def of_run(run: str) -> dict[str, str]:
     """Return the digests of the cells of a run's tables, and of its summary; sentences may change."""
     results = open_results(HERE / run)
     cells = [[table.names, *table.written] for table in tables(results)]
-    summary = {key: value for key, value in results.to_json().items() if key != "out"}
+    summary = {key: value for key, value in to_json(results).items() if key != "out"}
     return {
         "tables": _digest(json.dumps(cells)),
         "summary": _digest(json.dumps(_round_floats(summary), sort_keys=True)),
@@ -45,10 +46,10 @@ def _round_floats(value: Any) -> Any:
 def of_pages() -> dict[str, str]:
     """Return the digests of the tables between the marks of the pages, which ``tables.py`` writes."""
     digests = {}
-    for page in PAGES:
-        for marked in MARKED.finditer((ROOT / page).read_text(encoding="utf-8")):
+    for path in (*(ROOT / page for page in PAGES), HERE / "across-runs.md"):
+        for marked in MARKED.finditer(path.read_text(encoding="utf-8")):
             rows = [line for line in marked["table"].splitlines() if line.startswith("|")]
-            digests[f"{page}: {marked['name']}"] = _digest("\n".join(rows))
+            digests[marked["name"]] = _digest("\n".join(rows))
     return digests
 
 

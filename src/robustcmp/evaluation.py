@@ -17,7 +17,7 @@ from .files import write_named
 from .records.answers import Checked, Contested
 from .records.store import Run
 from .records.upkeep import verify
-from .report.exports import to_dataframe, to_latex
+from .report.exports import to_dataframe, to_json, to_latex
 from .report.page import to_html, to_notebook
 from .report.text import summary
 
@@ -554,7 +554,7 @@ class Evaluation:
 
     def to_json(self) -> dict[str, Any]:
         """Return the summary that ``python -m robustcmp.eval --json`` prints; undefined values are None."""
-        return self.results.to_json()
+        return to_json(self.results)
 
     def to_latex(self) -> str:
         """Return a LaTeX table like the paper's: one row per model with success rates, intervals and R.

@@ -242,9 +242,11 @@ class RunReader(Reader):
         self.run = self.folder / "run"
 
     def read(self, name: str) -> Value:
+        from robustcmp.report.exports import to_json
+
         results = self.open(self.run)
         variables = {str(name): its.values for name, its in results.dataset.variables.items()}
-        return {"variables": variables, "summary": results.to_json(), "manifest": results.manifest}
+        return {"variables": variables, "summary": to_json(results), "manifest": results.manifest}
 
 
 class Manifests(RunReader):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from ..errors import UsageError
 from ..untrusted import read_toml
 from .outcomes import Outcomes
-from .significance import (
-    RESAMPLES,
-)
+from .significance import RESAMPLES
 from .statistics.intervals import resample_rates
+
+if TYPE_CHECKING:
+    from .results import Results
 
 Rates = Mapping[str, Mapping[str, float]]
 NO_SPREAD = 1e-9
@@ -134,6 +135,27 @@ def variants(rates: Rates) -> dict[str, dict[str, float]]:
     return indicators
 
 
+DISTANCE_QUANTILES = (0.5, 0.25, 0.1)
+
+
+def find_variants(results: Results) -> dict[str, dict[str, float]]:
+    """Return R under other rules: without each attack and each model in turn, and from distances."""
+    indicators = variants(results.indicator_rates())
+    for q in DISTANCE_QUANTILES:
+        total = np.zeros(len(results.models))
+        counted = []
+        for attack in results.indicator_attacks:
+            norm = results.attack_records[attack].norm
+            distances = np.array([results.distances.quantile(model, attack, norm, q) for model in results.models])
+            if np.isfinite(distances).all():
+                total = total + relative(-distances)
+                counted.append(attack)
+        if counted:
+            name = f"from distances at {q:.0%} of the images ({', '.join(counted)})"
+            indicators[name] = dict(zip(results.models, total.tolist(), strict=True))
+    return indicators
+
+
 class IndicatorRange(NamedTuple):
     """How far R of one model varies over resamples.
 
@@ -166,7 +188,8 @@ def indicator_ranges(
     below, at_most = (
         compare(rounded[:, None, :], rounded[:, :, None]).sum(axis=2) for compare in (np.less, np.less_equal)
     )
-    first, last = below + 1, at_most
+    first = below + 1
+    last = at_most
     places = np.arange(1, len(names) + 1)
     at_place = (first[..., None] <= places) & (places <= last[..., None])
     ranks = (at_place / (last - first + 1)[..., None]).mean(axis=0)
@@ -192,7 +215,8 @@ def find_published_rates(manifest: dict[str, Any]) -> dict[str, dict[str, float]
 
     Only for the paper's attacks with the paper's settings, on the dataset that the paper has for the network.
     """
-    about, attacks = manifest["about"], manifest["suite"]["attacks"]
+    about = manifest["about"]
+    attacks = manifest["suite"]["attacks"]
     figures = read_published()
     same_settings = all(
         attack in attacks and settings.items() <= attacks[attack]["settings"].items()

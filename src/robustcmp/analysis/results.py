@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +23,7 @@ from ..sealed import Hdf5
 from .deployments import DEPLOYED_MARGIN, compare_deployments, describe_deployments, judge_control
 from .figures import Distances, ExactPixel, Trainings, root_mean_std
 from .followups import Conditioning, as_dataset, average_blocks
-from .indicator import IndicatorRange, find_published_rates, indicator_ranges, relative, robustness_indicator, variants
+from .indicator import IndicatorRange, find_published_rates, indicator_ranges, robustness_indicator
 from .outcomes import Outcomes, split_variance
 from .planning import plan
 from .significance import ALPHA, Level, has_framework_level, of_distances, run_tests, select_deciding
@@ -35,9 +34,8 @@ from .verdicts import Verdict, decide, tabulate_equivalence
 if TYPE_CHECKING:
     import xarray
 
-DISTANCE_QUANTILES = (0.5, 0.25, 0.1)
 LACK = ("not_applicable", "failed")  # what the manifest has of a model, why it did not run an attack
-ZOO_SOURCES = ("own", "zoo")  # what the manifest says of a model's weights that were trained here, or ship
+
 COST_COLUMNS = ("model", "training_seed", "attack", "repeats", "images", "seconds", "queries", "peak_memory", "worker")
 
 
@@ -110,12 +108,6 @@ class Results:
         i, k = self._place(model, attack)
         seeds = self.dataset.training_seed.values[self._arrays["ran"][i, :, k]]
         return [int(seed) for seed in seeds]
-
-    @property
-    def is_of_the_zoo(self) -> bool:
-        """Whether every source was trained by a recipe of the zoo, where another training seed makes another of it."""
-        infos = [model["info"] for model in self.manifest["models"] if model["name"] in self.sources]
-        return all(info.get("source") in ZOO_SOURCES for info in infos)
 
     @property
     def single_trainings(self) -> list[str]:
@@ -318,21 +310,6 @@ class Results:
         }
 
     @property
-    def poor_models(self) -> dict[str, float]:
-        """The accuracy of models that classify less than half as many images as the best one does."""
-        accuracies = self.clean_accuracy
-        return {name: accuracy for name, accuracy in accuracies.items() if accuracy < max(accuracies.values()) / 2}
-
-    @property
-    def at_chance(self) -> dict[str, float]:
-        """The accuracy of models that do no better than who always answers with the most frequent class."""
-        share, count = self.manifest["images"].get("most_frequent"), self.manifest["images"]["of"]
-        if share is None:
-            return {}
-        most = min(share + 2 * math.sqrt(share * (1 - share) / count), 1 - 1 / count)
-        return {name: accuracy for name, accuracy in self.clean_accuracy.items() if accuracy <= most}
-
-    @property
     def correct_by_all(self) -> float:
         """The share of all images that were passed that every model classifies correctly."""
         return float(self.manifest["images"]["correct_by_all"])
@@ -400,23 +377,6 @@ class Results:
         """The bootstrap range of R over images and trainings, and the rank shares, by model."""
         counted = [self._outcomes(attack, self.models) for attack in self.indicator_attacks]
         return indicator_ranges(counted) if counted else {}
-
-    @cached_property
-    def indicator_variants(self) -> dict[str, dict[str, float]]:
-        """Variants of R: without each attack and each model in turn, and from distances, by variant and model."""
-        indicators = variants(self.indicator_rates())
-        for q in DISTANCE_QUANTILES:
-            total, counted = np.zeros(len(self.models)), []
-            for attack in self.indicator_attacks:
-                norm = self.attack_records[attack].norm
-                distances = np.array([self.distances.quantile(model, attack, norm, q) for model in self.models])
-                if np.isfinite(distances).all():
-                    total = total + relative(-distances)
-                    counted.append(attack)
-            if counted:
-                name = f"from distances at {q:.0%} of the images ({', '.join(counted)})"
-                indicators[name] = dict(zip(self.models, total.tolist(), strict=True))
-        return indicators
 
     # is it real? -------------------------------------------------------------------------------------------------
 
@@ -531,7 +491,8 @@ class Results:
         """The result of `Evaluation.transfer`, None if it has not been run."""
 
         def read(stored: dict[str, Any]) -> xarray.Dataset:
-            counts, attacks = np.array(stored["counts"]), stored["attacks"]
+            counts = np.array(stored["counts"])
+            attacks = stored["attacks"]
             shape = (len(self.labels), len(self.labels), len(attacks), 3)
             if counts.dtype != np.int64 or counts.shape != shape or (counts < 0).any():
                 raise SealError(f"counts should be int64 {shape}, received {counts.dtype} {counts.shape}")
@@ -593,10 +554,6 @@ class Results:
             return False
         return self.run.has_images(self.cell_key(model, attack))
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the summary that ``python -m robustcmp.eval --json`` prints; undefined values are None."""
-        return as_json(self)
-
 
 def open_results(directory: str | os.PathLike[str]) -> Results:
     """Read the results of a finished run."""
@@ -610,68 +567,3 @@ def not_stored(what: str) -> UsageError:
         f"this run was stored without {what}, and its models are not loaded. Call robustcmp.evaluate with the same "
         f"models and out, then run_{what}() on the result."
     )
-
-
-def as_json(results: Results) -> dict[str, Any]:
-    """Return what `Results.to_json` promises."""
-    about = results.manifest["about"]
-    versions = {model["framework"]: model["framework_version"] for model in results.manifest["models"]}
-    summary: dict[str, Any] = {
-        "model": about.get("model"),
-        "dataset": about.get("dataset"),
-        "recipe": about.get("recipe"),
-        "training_seeds": results.training_seeds,
-        "suite": results.manifest["suite"]["name"],
-        "images": results.manifest["images"]["used"],
-        "repeats": results.manifest["repeats"],
-        "seed": results.manifest["seed"],
-        "frameworks": results.models,
-        "success_rate": results.rates(),
-        "success_std": _tabulate(results, results.repeat_std),
-        "indicator": results.indicator or None,
-        "clean_accuracy": results.clean_accuracy,
-        "correct_by_all": results.correct_by_all,
-        "out": None if results.run.temporary else str(results.run.directory),
-        "verdicts": [asdict(verdict) for verdict in results.verdicts],
-        "intervals": _tabulate(results, results.interval),
-        "tests": [],
-        "indicator_ranges": {},
-        "versions": results.manifest["environment"]["versions"] | versions,
-    }
-    if not results.same_weights and results.outcomes:
-        summary["tests"] = results.tests(results.level).to_dict("records")
-    if not results.same_weights and len(results.models) > 1:
-        summary["indicator_ranges"] = {name: each._asdict() for name, each in results.indicator_ranges.items()}
-    if results.has_several_trainings:
-        summary["training_intervals"] = _tabulate(results, results.trainings.interval)
-    parts = {
-        "own_repeats": results.own_repeats,
-        "not_applicable": results.not_applicable,
-        "failed": results.failed,
-        "same_weights": results.same_weights,
-        "twins": [pair._asdict() for pair in results.twins],
-    }
-    summary |= {name: part for name, part in parts.items() if part}
-    if results.on_all_images:
-        summary["subset"] = "all"
-    if results.checked:
-        summary["checks"] = results.checked.to_json()["checks"]
-    if results.has_deployments:
-        summary["sources"] = results.sources
-        networks = results.deployed_networks.to_dict("records")
-        summary["deployments"] = {"networks": networks, "differences": results.deployments().to_dict("records")}
-    plain: dict[str, Any] = _without_nan(summary)
-    return plain
-
-
-def _tabulate(results: Results, figure: Callable[[str, str], Any]) -> dict[str, dict[str, Any]]:
-    return {model: {attack: figure(model, attack) for attack in results.attacks} for model in results.models}
-
-
-def _without_nan(value: Any) -> Any:
-    """Return JSON types with None for floats that are undefined."""
-    if isinstance(value, dict):
-        return {name: _without_nan(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_without_nan(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -104,6 +105,74 @@ def _rate(results: Results, about: dict[str, Any], attack: str) -> dict[str, Any
         "high": high,
         "repeat_std": 0.0 if results.deterministic(attack) else root_mean_std(success.mean(axis=2)),
     }
+
+
+# JSON ------------------------------------------------------------------------------------------------------------
+
+
+def to_json(results: Results) -> dict[str, Any]:
+    """Return the summary that ``python -m robustcmp.eval --json`` prints; undefined values are None."""
+    about = results.manifest["about"]
+    versions = {model["framework"]: model["framework_version"] for model in results.manifest["models"]}
+    summary: dict[str, Any] = {
+        "model": about.get("model"),
+        "dataset": about.get("dataset"),
+        "recipe": about.get("recipe"),
+        "training_seeds": results.training_seeds,
+        "suite": results.manifest["suite"]["name"],
+        "images": results.manifest["images"]["used"],
+        "repeats": results.manifest["repeats"],
+        "seed": results.manifest["seed"],
+        "frameworks": results.models,
+        "success_rate": results.rates(),
+        "success_std": _tabulate(results, results.repeat_std),
+        "indicator": results.indicator or None,
+        "clean_accuracy": results.clean_accuracy,
+        "correct_by_all": results.correct_by_all,
+        "out": None if results.run.temporary else str(results.run.directory),
+        "verdicts": [asdict(verdict) for verdict in results.verdicts],
+        "intervals": _tabulate(results, results.interval),
+        "tests": [],
+        "indicator_ranges": {},
+        "versions": results.manifest["environment"]["versions"] | versions,
+    }
+    if not results.same_weights and results.outcomes:
+        summary["tests"] = results.tests(results.level).to_dict("records")
+    if not results.same_weights and len(results.models) > 1:
+        summary["indicator_ranges"] = {name: each._asdict() for name, each in results.indicator_ranges.items()}
+    if results.has_several_trainings:
+        summary["training_intervals"] = _tabulate(results, results.trainings.interval)
+    parts = {
+        "own_repeats": results.own_repeats,
+        "not_applicable": results.not_applicable,
+        "failed": results.failed,
+        "same_weights": results.same_weights,
+        "twins": [pair._asdict() for pair in results.twins],
+    }
+    summary |= {name: part for name, part in parts.items() if part}
+    if results.on_all_images:
+        summary["subset"] = "all"
+    if results.checked:
+        summary["checks"] = results.checked.to_json()["checks"]
+    if results.has_deployments:
+        summary["sources"] = results.sources
+        networks = results.deployed_networks.to_dict("records")
+        summary["deployments"] = {"networks": networks, "differences": results.deployments().to_dict("records")}
+    plain: dict[str, Any] = _without_nan(summary)
+    return plain
+
+
+def _tabulate(results: Results, figure: Callable[[str, str], Any]) -> dict[str, dict[str, Any]]:
+    return {model: {attack: figure(model, attack) for attack in results.attacks} for model in results.models}
+
+
+def _without_nan(value: Any) -> Any:
+    """Return JSON types with None for floats that are undefined."""
+    if isinstance(value, dict):
+        return {name: _without_nan(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 # LaTeX -----------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from itertools import combinations, product
 from typing import TYPE_CHECKING, Any
 
 from ..analysis.deployments import DEPLOYED_MARGIN, SUCCESS
-from ..analysis.indicator import indicator_terms, robustness_indicator
+from ..analysis.indicator import find_variants, indicator_terms, robustness_indicator
 from ..analysis.results import Results
 from ..analysis.significance import ALL, ALPHA, OF_DISTANCES, of_distances
 from ..analysis.statistics import Interval
@@ -30,8 +30,8 @@ from .format import (
     percent_2,
     plural,
     points,
+    points_of_variance,
     shares,
-    squared_points,
     whole,
 )
 from .layout import Column, Table, names
@@ -134,8 +134,8 @@ def _success(results: Results) -> Table:
         *names("attack", "model"),
         Column("success rate", percent),
         Column("95 % over images", interval(percent)),
+        Column("sd over repeats", percent),
     ]
-    columns.append(Column("sd over repeats", percent))
     if results.has_several_trainings:
         columns.append(Column("95 % over trainings", interval(percent)))
         columns.append(Column("sd over trainings", percent))
@@ -251,7 +251,7 @@ def _variance(results: Results) -> list[Table]:
         "repeat": "from repeats",
         "image": "from the choice of images",
     }
-    columns = [Column("attack"), *(Column(name, squared_points) for name in parts.values())]
+    columns = [Column("attack"), *(Column(name, points_of_variance) for name in parts.values())]
     rows = [[row["attack"], *(row[part] for part in parts)] for row in components]
     return [Table("Variance of a trained model's rate, in squared points", columns, rows)]
 
@@ -302,7 +302,7 @@ def _indicator_variants(results: Results) -> list[Table]:
     columns = [Column("variant"), *(Column(model, number) for model in results.models)]
     rows = [
         [variant, *(r.get(model, math.nan) for model in results.models)]
-        for variant, r in results.indicator_variants.items()
+        for variant, r in find_variants(results).items()
     ]
     return [Table("What R hides: R of each model", columns, rows)]
 

@@ -43,6 +43,9 @@ def _group(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
     return groups
 
 
+ZOO_SOURCES = ("own", "zoo")  # of weights that were trained here, or ship
+
+
 # the heading -----------------------------------------------------------------------------------------------------
 
 
@@ -53,14 +56,20 @@ def title(results: Results) -> str:
     return ", ".join(part for part in (subject, f"suite {results.manifest['suite']['name']}") if part)
 
 
-def setting(results: Results) -> str:
+def _is_of_the_zoo(results: Results) -> bool:
+    """Return whether every source was trained by a recipe of the zoo, where another seed makes another training."""
+    infos = [model["info"] for model in results.manifest["models"] if model["name"] in results.sources]
+    return all(info.get("source") in ZOO_SOURCES for info in infos)
+
+
+def describe_setting(results: Results) -> str:
     """Say what was compared, and on how many images."""
     names = [model["name"] for model in results.manifest["models"]]
     sizes = sorted({names.count(name) for name in results.models})
     if sizes != [1]:
-        unit = "framework" if results.is_of_the_zoo else "model"
+        unit = "framework" if _is_of_the_zoo(results) else "model"
         compared = f"{' to '.join(map(str, sizes))} trainings of each {unit}"
-    elif results.is_of_the_zoo and len(names) > 1:
+    elif _is_of_the_zoo(results) and len(names) > 1:
         compared = "one training of each framework"
     else:
         compared = plural(len(names), "model")
@@ -120,7 +129,7 @@ def answer(results: Results) -> str:
     different = [verdict for verdict in verdicts if verdict.different]
     if different:
         return f"{_easier(different)}."
-    unit = "framework" if results.is_of_the_zoo else "model"
+    unit = "framework" if _is_of_the_zoo(results) else "model"
     if all(verdict.different is None or verdict.few for verdict in verdicts):
         return f"Is one {unit} easier to fool? These attacks cannot tell."
     return f"Is one {unit} easier to fool? No difference found."
@@ -138,14 +147,30 @@ def _easier(verdicts: Sequence[Verdict]) -> str:
 def _unsound(results: Results) -> str:
     """Say which trained models are probably not asked as they were trained, "" where none is seen to be."""
     suspects = {
-        "less than half the accuracy of the best model": results.poor_models,
-        "no more accuracy than naming the most frequent class each time would": results.at_chance,
+        "less than half the accuracy of the best model": _find_poor(results),
+        "no more accuracy than naming the most frequent class each time would": _find_at_chance(results),
     }
     for reason, accuracies in suspects.items():
         models = [f"{name} ({percent(rate)})" for name, rate in accuracies.items() if name in results.sources]
         if models:
             return f"{', '.join(models)} {'has' if len(models) == 1 else 'have'} {reason}"
     return ""
+
+
+def _find_poor(results: Results) -> dict[str, float]:
+    """Return the accuracy of models that classify less than half as many images as the best one does."""
+    accuracies = results.clean_accuracy
+    return {name: accuracy for name, accuracy in accuracies.items() if accuracy < max(accuracies.values()) / 2}
+
+
+def _find_at_chance(results: Results) -> dict[str, float]:
+    """Return the accuracy of models that do no better than who always answers with the most frequent class."""
+    images = results.manifest["images"]
+    share = images.get("most_frequent")
+    if share is None:
+        return {}
+    most = min(share + 2 * math.sqrt(share * (1 - share) / images["of"]), 1 - 1 / images["of"])
+    return {name: accuracy for name, accuracy in results.clean_accuracy.items() if accuracy <= most}
 
 
 def state(results: Results) -> list[Statement]:
@@ -215,9 +240,9 @@ def spread(results: Results) -> list[str]:
     if not results.verdicts:
         return []
     if not results.has_several_trainings:
-        return [ONE_EACH] if results.is_of_the_zoo else []
+        return [ONE_EACH] if _is_of_the_zoo(results) else []
     furthest = max(float(np.ptp(rates)) for outcomes in results.outcomes for rates in outcomes.rates.values())
-    unit = "framework" if results.is_of_the_zoo else "model"
+    unit = "framework" if _is_of_the_zoo(results) else "model"
     return [f"Trainings of one {unit} differ by up to {points(furthest)} points."] if furthest else []
 
 
@@ -296,7 +321,7 @@ def notes(results: Results) -> list[str]:
         *manifest["about"].get("data_notes", []),
         *warnings(results),
         *_attack_notes(results),
-        *_training_notes(results),
+        *_note_trainings(results),
         *_twin_notes(results),
         *(deployment_notes(results) if results.has_deployments else []),
         *(check_notes(results.checked) if results.checked else [NO_CHECKS]),
@@ -350,7 +375,7 @@ def _model_notes(results: Results) -> list[str]:
             "and more leave their range. Check how they were scaled; a set whose largest value is 16 is divided by 16."
         )
     explained = {model["name"] for model in results.manifest["models"] if model.get("cause")}
-    for model, accuracy in (results.poor_models | results.at_chance).items():
+    for model, accuracy in (_find_poor(results) | _find_at_chance(results)).items():
         if model not in explained:
             sentences.append(
                 f"{model} classifies only {percent(accuracy)} of the test set correctly. Check its bounds, "
@@ -397,14 +422,14 @@ def _one_network_notes(models: Sequence[Mapping[str, Any]]) -> list[str]:
         if model.get("identity") and "deployment" not in model["info"]
     )
     return [
-        f"{_shorten(labels, NAMED)} are one network: their weights and answers are the same in every bit. If they "
+        f"{_abbreviate(labels, NAMED)} are one network: their weights and answers are the same in every bit. If they "
         "should differ, wrap a copy for each: weights that are loaded later change a network that was wrapped before."
         for labels in alike.values()
         if len(labels) > 1
     ]
 
 
-def _shorten(names: Sequence[str], most: int) -> str:
+def _abbreviate(names: Sequence[str], most: int) -> str:
     return ", ".join([*names[:most], *["…"] * (len(names) > most)])
 
 
@@ -454,7 +479,7 @@ def _attack_notes(results: Results) -> list[str]:
     return sentences
 
 
-def _training_notes(results: Results) -> list[str]:
+def _note_trainings(results: Results) -> list[str]:
     """Say how the frameworks' trainings differ, where the rest of the training is identical."""
     differences = {
         model["framework"]: model["info"]["differences"]
@@ -511,7 +536,7 @@ def check_lines(results: Results) -> list[str]:
     if not failed:
         return ["Health checks passed."]
     return [
-        f"Failed check: {name}: {_shorten([check.model for check in checks], NAMED)} ({len(checks)} of "
+        f"Failed check: {name}: {_abbreviate([check.model for check in checks], NAMED)} ({len(checks)} of "
         f"{len(results.labels)} models)"
         for name, checks in failed.items()
     ]
