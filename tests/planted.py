@@ -141,40 +141,11 @@ def slow() -> Model:
 # at the first look --------------------------------------------------------------------------------------------------
 
 
-def segfaults_at_load() -> Model:
-    if acts():
-        ctypes.string_at(0)
-    return sound()
-
-
 def exits_at_load() -> Model:
     sys.exit(3)
 
 
-def _at_once(planted: Callable[[], object]) -> Model:
-    logits = sound()
-
-    def answer(x: NDArray[Any]) -> NDArray[np.float32]:
-        if acts():
-            planted()
-        return np.asarray(logits(x))
-
-    return rc.wrap_functions(logits=answer)
-
-
-def aborts_at_once() -> Model:
-    return _at_once(_abort)
-
-
-def hangs_at_once() -> Model:
-    return _at_once(lambda: time.sleep(3600))
-
-
 # networks of torch ---------------------------------------------------------------------------------------------------
-
-
-def torch_sound() -> Any:
-    return _network(lambda x: None)
 
 
 def torch_exits() -> Any:
@@ -185,14 +156,6 @@ def torch_exits() -> Any:
 def torch_segfaults() -> Any:
     """Networks that end their process, or never answer, as soon as they are asked anything."""
     return _network(lambda x: ctypes.string_at(0))
-
-
-def torch_aborts() -> Any:
-    return _network(lambda x: _abort())
-
-
-def torch_hangs() -> Any:
-    return _network(lambda x: time.sleep(3600))
 
 
 def _network(planted: Callable[[Any], object]) -> Any:

@@ -64,7 +64,7 @@ def others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], A
 
 def stored(directory: Path) -> list[Measurement]:
     store = BenchmarkStore(directory)
-    return [store.load(planned.key) for planned in store.manifest().plan if planned.key in store]
+    return [store.load(planned) for planned in store.manifest().plan if planned.key in store]
 
 
 def no_driver(name: str) -> None:

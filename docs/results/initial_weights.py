@@ -14,7 +14,6 @@ from typing import Any
 
 import robustcmp as rc
 from robustcmp.frameworks import get_framework
-from robustcmp.frameworks.torch import Torch
 from robustcmp.networks.architecture import Architecture, get_architecture
 from robustcmp.networks.weights import WeightsFile, read_weights, write_weights
 from robustcmp.sources.from_zoo import FromZoo, make_model
@@ -26,16 +25,22 @@ TRAINED = HERE.parents[1] / "build" / "initial-weights"
 RUN = HERE / "reference" / "lenet5-mnist-initial-weights"
 SEEDS = range(10, 18)
 MODEL, DATASET, NAME = "lenet5", "mnist", "torch from jax"
+TORCH = get_framework("torch")
+JAX = get_framework("jax")
 
 
-class FromJAX(Torch):
+class FromJAX:
     """PyTorch, whose networks begin with the weights that JAX's have for the same seed."""
 
-    differences = Torch.differences | {"initialisation": f"JAX's: {get_framework('jax').differences['initialisation']}"}
+    differences = TORCH.differences | {"initialisation": f"JAX's: {JAX.differences['initialisation']}"}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(TORCH, name)
 
     def build(self, architecture: Architecture, seed: int, device: Any) -> Any:
-        network, jax = super().build(architecture, seed, device), get_framework("jax")
-        self.set_weights(network, architecture, jax.get_weights(jax.build(architecture, seed, "cpu"), architecture))
+        network = TORCH.build(architecture, seed, device)
+        initial = JAX.get_weights(JAX.build(architecture, seed, "cpu"), architecture)
+        TORCH.set_weights(network, architecture, initial)
         return network
 
 
@@ -45,8 +50,9 @@ def weights(seed: int) -> WeightsFile:
     if not path.exists():
         TRAINED.mkdir(parents=True, exist_ok=True)
         checkpoint = path.with_suffix(".checkpoint.h5")
+        framework: Any = FromJAX()
         content = train(
-            FromJAX(),
+            framework,
             get_architecture(MODEL),
             load_recipe(MODEL, DATASET),
             rc.load_dataset(DATASET, "train"),

@@ -24,7 +24,6 @@ from .report.progress import make_progress
 from .report.words import behaviour_notes
 from .runs.accuracy import check_accuracies, read_expected
 from .runs.assembly import assemble
-from .runs.deployed import convert, set_unaskable_apart
 from .runs.executors import Executor, InProcess, Isolated, choose_executor, execute
 from .runs.followups import FollowUps
 from .runs.loading import Models, check_models, load, set_batch_sizes
@@ -36,7 +35,7 @@ from .runs.subset import choose_subset, classify
 
 _log = logging.getLogger("robustcmp")
 HOUR = 3600.0  # seconds, from which an estimate is said
-LONG = 180.0  # seconds of attacks beside which processes of their own cost less than a twentieth: docs/scale.md
+LONG = 180.0  # seconds of attacks beside which processes of their own cost less than a twentieth: docs/clusters.md
 
 
 def evaluate(
@@ -185,9 +184,7 @@ def prepare(
     models: Models, question: Question, store: Run, about: dict[str, Any], device: Device, progress: Progress
 ) -> tuple[Plan, dict[str, Any]]:
     """Do everything before the first attack; return the plan, and what the run keeps about it."""
-    models, only_converted = set_unaskable_apart(models)
     trained = load(models, device, progress)
-    networks = convert(only_converted, device)
     trained = check_models(trained, question, progress)
     question = question.shared_by(trained)
     trained, batch_sizes = set_batch_sizes(trained, question, store.manifest())
@@ -195,7 +192,7 @@ def prepare(
     trained = check_accuracies(trained, question, correct)
     subset = choose_subset(trained, question, correct, progress)
     plan = make_plan(trained, question, subset, store.manifest(), store.keep_images)
-    manifest = describe(plan, networks, batch_sizes, about)
+    manifest = describe(plan, batch_sizes, about)
     _check_exact(manifest.get("deployments", ()))
     for sentence in behaviour_notes(manifest["models"]):
         _log.warning("%s", sentence)

@@ -13,14 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..analysis.statistics.ranks import median_interval
-from ..errors import StoreError, UsageError
+from ..errors import UsageError
 from ..files import write_named
 from ..report.layout import WIDTH, Table, write_text
 from . import page, pairs, words
 from .figures import summarise
 from .measurement import TASKS, Measurement
 from .pairs import SETTING, Finding, Setting
-from .store import BenchmarkStore, Planned
+from .store import BenchmarkStore
 from .tables import make_tables
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Benchmark:
     def __init__(self, store: BenchmarkStore):
         self.store = store
         self.manifest = store.manifest()
-        self.measurements = [_load(store, planned) for planned in self.manifest.plan if planned.key in store]
+        self.measurements = [store.load(planned) for planned in self.manifest.plan if planned.key in store]
         if not self.measurements:
             reasons = "; ".join(dict.fromkeys(self.manifest.failed.values()))
             raise UsageError(
@@ -315,19 +315,6 @@ def open_benchmark(directory: str | os.PathLike[str]) -> Benchmark:
     robustcmp.errors.UsageError: no-such-directory is not a benchmark of robustcmp: it has no manifest.json
     """
     return Benchmark(BenchmarkStore(directory))
-
-
-def _load(store: BenchmarkStore, planned: Planned) -> Measurement:
-    """Return a measurement that is what was asked for, or raise `StoreError`."""
-    measurement = store.load(planned.key)
-    lengths = {len(measurement.resources.seconds), *map(len, measurement.resources.series.values())}
-    if measurement.asked != planned.asked or len(lengths) > 1:
-        raise StoreError(
-            f"{store.path(planned.key)} is of {measurement.asked} with series of {sorted(lengths)} values, but the "
-            f"manifest asks for {planned.asked}, and all series should be as long. Delete it, and rerun the same "
-            "command to measure it again."
-        )
-    return measurement
 
 
 def _to_records(frame: pandas.DataFrame) -> list[dict[str, Any]]:

@@ -87,7 +87,7 @@ class BenchmarkStore:
             if planned.key not in self and (planned.key in manifest.failed or task in manifest.not_applicable):
                 continue
             try:
-                self.load(planned.key)
+                self.load(planned)
             except StoreError as error:
                 yield self.path(planned.key), str(error)
 
@@ -155,15 +155,23 @@ class BenchmarkStore:
         text = sealed.to_json(f"measurement {measurement.key}", msgspec.to_builtins(measurement), indent=None)
         write_text_atomically(self.path(measurement.key), text + "\n")
 
-    def load(self, key: str) -> Measurement:
-        """Return a measurement.
+    def load(self, planned: Planned) -> Measurement:
+        """Return a measurement that is what was asked for.
 
         Raises
         ------
         StoreError
-            It is missing or broken.
+            It is missing or broken, or of something else.
         """
-        return _read(self.path(key), f"measurement {key}", Measurement)
+        path = self.path(planned.key)
+        measurement = _read(path, f"measurement {planned.key}", Measurement)
+        lengths = {len(measurement.resources.seconds), *map(len, measurement.resources.series.values())}
+        if measurement.asked != planned.asked or len(lengths) > 1:
+            raise StoreError(
+                f"{path} is of {measurement.asked} with series of {sorted(lengths)} values, but the manifest asks for "
+                f"{planned.asked}, and all series should be as long. Delete it, and rerun the same command."
+            )
+        return measurement
 
 
 def _read(path: Path, kind: str, form: type[Content]) -> Content:

@@ -39,7 +39,7 @@ def describe(benchmark: Benchmark) -> tuple[str, str]:
     return f"{about.get('model') or 'the network'} on {about.get('dataset')}: {kind} measured", setup
 
 
-def name_setting(setting: Setting) -> str:
+def _name_setting(setting: Setting) -> str:
     """Return the name of a setting."""
     images = f", {setting.images:,} images" if setting.images else ""
     return f"{TASKS[setting.task]}, batch {setting.batch_size}{images}"
@@ -47,7 +47,7 @@ def name_setting(setting: Setting) -> str:
 
 def describe_measurement(asked: Asked) -> str:
     """Say in a few words what a measurement is of."""
-    return f"{asked.subject}, {name_setting(Setting(asked.task, asked.images, asked.batch_size))}"
+    return f"{asked.subject}, {_name_setting(Setting(asked.task, asked.images, asked.batch_size))}"
 
 
 # answers
@@ -58,14 +58,14 @@ def give_verdicts(benchmark: Benchmark) -> list[Statement]:
     verdicts = []
     for finding in benchmark.findings:
         different = finding.is_different
-        name = name_setting(finding.setting)
+        name = _name_setting(finding.setting)
         verdicts.append(Statement(name, KINDS[different], WORDS[different], [_answer(finding)]))
     return verdicts
 
 
 def list_answers(benchmark: Benchmark) -> list[str]:
     """Return what a benchmark found, one sentence a setting."""
-    return [f"{name_setting(finding.setting)}: {_answer(finding)}" for finding in benchmark.findings]
+    return [f"{_name_setting(finding.setting)}: {_answer(finding)}" for finding in benchmark.findings]
 
 
 def answer_in_one_sentence(benchmark: Benchmark) -> str:

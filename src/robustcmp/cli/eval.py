@@ -440,7 +440,8 @@ def _print(options: Namespace, evaluation: Evaluation) -> None:
     if options.json:
         print(json.dumps(evaluation.to_json()), flush=True)
         return
-    width, color = screen_width(), use_color(sys.stdout)
+    width = screen_width()
+    color = use_color(sys.stdout)
     write = to_text if options.full else summary
     print(write(evaluation.results, width, color), flush=True)
     show(f"\nReport: {page}" + ("" if options.full else "   All tables: --full"))

@@ -154,7 +154,7 @@ def train(
     return WeightsFile(framework.get_weights(native, architecture), metadata, _arrays(fitting.curves))
 
 
-class Step(NamedTuple):
+class _Step(NamedTuple):
     """A step of a training: the mean cross-entropy of its batch, how many images that has, and the learning rate."""
 
     loss: float
@@ -198,7 +198,7 @@ class Fitting:
         self.curves["loss"].append(loss / len(order))
         self.curves["learning_rate"].append(step.rate)
 
-    def steps(self, data: Dataset, order: NDArray[np.int64], augmented: Augmentation, epoch: int) -> Iterator[Step]:
+    def steps(self, data: Dataset, order: NDArray[np.int64], augmented: Augmentation, epoch: int) -> Iterator[_Step]:
         """Take the steps of one epoch, one each time that the next is asked for."""
         recipe = self._recipe
         count = steps_an_epoch(recipe, len(order))
@@ -206,7 +206,7 @@ class Fitting:
             batch = order[step * recipe.batch_size : (step + 1) * recipe.batch_size]
             rate = recipe.rate((epoch + step / count) / recipe.epochs)
             images = augmented(data.images, batch)
-            yield Step(self._trainer.step(images, data.labels[batch], rate), len(batch), rate)
+            yield _Step(self._trainer.step(images, data.labels[batch], rate), len(batch), rate)
 
 
 def check_fit(architecture: Architecture, data: Dataset) -> None:
