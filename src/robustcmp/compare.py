@@ -19,6 +19,7 @@ from .evaluation import Evaluation
 from .frameworks import DataFormat, Device
 from .processes import Limits
 from .records.store import Run
+from .report.format import duration
 from .report.progress import make_progress
 from .report.words import behaviour_notes
 from .runs.accuracy import check_accuracies, read_expected
@@ -33,6 +34,7 @@ from .runs.question import Question, validate
 from .runs.subset import choose_subset, classify
 
 _log = logging.getLogger("robustcmp")
+HOUR = 3600.0  # seconds, from which an estimate is said
 LONG = 180.0  # seconds of attacks beside which processes of their own cost less than a twentieth: docs/clusters.md
 
 
@@ -161,8 +163,15 @@ def evaluate(
         Run.create(out, keep_images).lock() as store,
     ):
         plan, manifest = prepare(models, question, store, about or {}, device, shown)
-        if executor == "auto" and isinstance(where, InProcess) and sum(plan.seconds(store).values()) > LONG:
-            where = Isolated(Limits())
+        if executor == "auto" and isinstance(where, InProcess):
+            seconds = sum(plan.seconds(store).values())
+            if seconds > LONG:
+                where = Isolated(Limits())
+            if seconds > HOUR:
+                _log.warning(
+                    "the attacks take about %s on this machine; fewer images take less (--images, n=)",
+                    duration(seconds),
+                )
         store.write_manifest(manifest)
         failures = execute(plan, store, where, shown)
         if failures:

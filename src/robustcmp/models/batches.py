@@ -96,10 +96,12 @@ def _estimate_seconds(classifier: Classifier, images: NDArray[np.float32], size:
 def measure_rate(classifier: Classifier, images: NDArray[np.float32], size: int, seconds: float) -> float:
     """Return how many images a second are answered in batches of a size, by all workers, over so many seconds.
 
-    A network of which one batch takes longer is asked a few images.
+    A network of which one batch seems to take longer is asked smaller ones: that it does is a guess from a few images,
+    which other programs on the machine can make a hundred times too long.
     """
-    if _estimate_seconds(classifier, images, size) > seconds:
-        return 1 / image_seconds(classifier, images)
+    guess = _estimate_seconds(classifier, images, size)
+    if guess > seconds:
+        size = max(FEW, int(size * seconds / guess))
     return time_batches(classifier, images, size, seconds)
 
 
