@@ -20,6 +20,7 @@ check: $(VENV)/.ready
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/python tools/weigh.py
+	$(BIN)/python tools/words.py
 	$(BIN)/python -m pytest -q tests/test_imports.py tests/test_style.py
 
 coverage: $(VENV)/.ready

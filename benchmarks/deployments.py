@@ -172,7 +172,7 @@ def main() -> None:
     options = parser.parse_args()
     for model, deployment in product(options.models, options.deployments):
         runtime, _ = split(deployment)
-        if not runtime.missing():
+        if not runtime.explain_absence():
             keep(measure(model, deployment), {runtime.package: runtime.version()})
 
 

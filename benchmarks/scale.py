@@ -2,7 +2,7 @@
 
     python benchmarks/scale.py                       # all of it, into benchmarks/results/
     python benchmarks/scale.py --only cells
-    python benchmarks/tables.py                      # the tables of docs/scale.md
+    python benchmarks/tables.py                      # the table of docs/clusters.md
 
 ``cells`` makes a run of 100,000 cells through the store, and opens, prints and verifies it in one process, five times.
 ``workers`` runs a real comparison in this

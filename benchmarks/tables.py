@@ -52,42 +52,6 @@ def floor(results: dict[str, Any]) -> str:
     )
 
 
-def memory(results: dict[str, Any]) -> str:
-    """The peak memory of a process, and in parentheses what came since the attack began."""
-    rows: Rows = results["memory"]["rows"]
-    peaks = {
-        (row["framework"], row["attack"], row["images"], row["calls"]): (
-            f"{row['peak_memory_mib']:,.0f} MiB ({row['peak_memory_mib'] - row['before_mib']:,.0f})"
-        )
-        for row in rows
-    }
-    ways = {"1,000 images": (1000, 1), "1,000 images, nine times": (1000, 9), "9,000 images": (9000, 1)}
-    frameworks = list(dict.fromkeys(row["framework"] for row in rows))
-    return _table(
-        ["framework", "attack", *ways],
-        (
-            [framework, name, *(peaks[framework, name, *way] for way in ways.values())]
-            for framework in frameworks
-            for name in AIMS
-        ),
-    )
-
-
-def hosted(results: dict[str, Any]) -> str:
-    """What a forward pass in a host costs, as a multiple of the same pass without the way to the host."""
-    rows: Rows = results["hosted"]["rows"]
-    hosts = list(dict.fromkeys(row["framework"] for row in rows))
-    passes = list(dict.fromkeys((row["model"], row["batch"]) for row in rows))
-    cells = {
-        (row["framework"], row["model"], row["batch"]): f"{row['ratio']:.2f} ({row['milliseconds']:.1f} ms)"
-        for row in rows
-    }
-    return _table(
-        ["host", *(f"{model}, {n:,} images" for model, n in passes)],
-        ([host, *(cells[host, model, n] for model, n in passes)] for host in hosts),
-    )
-
-
 def rivals(results: dict[str, Any]) -> str:
     """Other tools, and robustcmp in the same run on as many images."""
     rows: Rows = results["rivals"]["rows"]
@@ -113,26 +77,23 @@ def _rival(row: dict[str, Any]) -> list[str]:
 
 
 def machine(results: dict[str, Any]) -> str:
-    """The machine and the versions, of each part."""
-    others = ("agreement", "deployments", "scale", "measuring")
-    return _machines({part: of for part, of in results.items() if not part.startswith(others)})
+    """The machine and the versions."""
+    return _machines({"all tables": results["floor"]})
 
 
 def asking(results: dict[str, Any]) -> str:
-    """What asking deployed networks through robustcmp costs, beside asking their runtimes directly."""
-
-    def cells(row: dict[str, Any], kind: str) -> list[str]:
-        low, middle, high = row[f"{kind}_ratio"]
-        each = [f"{1000 * seconds:.1f} ms" for seconds in row[kind].values()]
-        return [*each, f"{middle:.2f} ({low:.2f} to {high:.2f})"]
-
-    ways = ["directly", "through robustcmp", "ratio"]
+    """What asking deployed networks through robustcmp costs, as a multiple of asking their runtimes directly."""
     rows: Rows = results["deployments"]["rows"]
+    models = list(dict.fromkeys(row["model"] for row in rows))
+    ratios = {
+        (row["deployment"], row["model"]): "{1:.2f} ({0:.2f} to {2:.2f})".format(*row["cpu_ratio"]) for row in rows
+    }
     return _table(
-        [
-            *("model", "deployment", *(f"{kind}, {way}" for kind in ("CPU", "wall") for way in ways)),
-        ],
-        ([row["model"], row["deployment"], *cells(row, "cpu"), *cells(row, "wall")] for row in rows),
+        ["deployment", *models],
+        (
+            [name, *(ratios.get((name, model), "–") for model in models)]
+            for name in dict.fromkeys(name for name, _ in ratios)
+        ),
     )
 
 
@@ -147,15 +108,10 @@ def _machines(results: dict[str, Any]) -> str:
 
 
 def agreement(results: dict[str, Any]) -> str:
-    """On how many images the authors' AutoAttack and robustcmp disagree."""
+    """On how many images the authors' AutoAttack and robustcmp disagree, where either leaves an image robust."""
     rows: Rows = results["agreement"]["agreement"]
 
-    def differing(part: dict[str, Any]) -> str:
-        return f"{part['only_first']} + {part['only_second']}"
-
     def cells(row: dict[str, Any]) -> list[str]:
-        double = row.get("float64")
-        loss = double and double.get("loss_difference")
         theirs, own = row["float32"], row["own_seeds"]
         return [
             NETWORKS[row["network"]],
@@ -163,14 +119,12 @@ def agreement(results: dict[str, Any]) -> str:
             row["attack"],
             str(row["correct"]),
             f"{row['robust']} / {theirs['robust']}",
-            differing(theirs),
-            differing(double) if double else "–",
-            f"{loss['most']:.1g}" if loss else "–",
-            differing(own),
+            str(theirs["only_first"] + theirs["only_second"]),
+            str(own["only_first"] + own["only_second"]),
         ]
 
-    head = ["network", "ε", "attack", "images", "robust, ours / theirs", "differ", "in float64", "loss", "own seeds"]
-    return _table(head, map(cells, rows))
+    head = ["network", "ε", "attack", "images", "robust, ours / theirs", "differ", "two of their seeds differ"]
+    return _table(head, (cells(row) for row in rows if row["robust"] or row["float32"]["robust"]))
 
 
 def agreement_counts(results: dict[str, Any]) -> str:
@@ -204,36 +158,7 @@ def distances(results: dict[str, Any]) -> str:
     )
 
 
-def agreement_versions(results: dict[str, Any]) -> str:
-    """What the two tables were made with."""
-    versions = results["agreement"]["versions"]
-    named = ", ".join(f"{name} {versions[name]}" for name in ("python", "numpy", "torch", "foolbox"))
-    return f"Made with {named}, and auto-attack at commit `{versions['auto-attack'][:7]}`."
-
-
 NETWORKS = {"lenet1": "LeNet-1", "lenet5": "LeNet-5", "resnet20": "ResNet-20"}
-
-
-def scale_cells(results: dict[str, Any]) -> str:
-    """A run of many cells: made, opened, printed, verified."""
-    (row,) = results["scale-cells"]["rows"]
-
-    def of(name: str) -> str:
-        taken = [each[name] for each in row["read"]]
-        return f"{_seconds(median(taken))} ({min(taken):.1f} to {max(taken):.1f})"
-
-    size = f"{row['models']:,} models, {row['cells']:,} cells of {row['images']} images"
-    lines = [
-        ["saving a cell", f"{row['save_ms']:.1f} ms a cell"],
-        ["putting the cells together", _seconds(row["assemble_seconds"])],
-        ["writing `results.h5`", _seconds(row["results_seconds"])],
-        ["importing robustcmp and opening the run", of("opened")],
-        ["printing the answer", of("printed")],
-        ["verifying every file", of("verified")],
-        ["the three in one process, from its start to its end", of("seconds_in_all")],
-        ["processor time of that process", of("cpu")],
-    ]
-    return _table([size, "time"], lines)
 
 
 def _executors(rows: Rows, measured: dict[str, str]) -> str:
@@ -354,15 +279,8 @@ def _mebibytes(row: dict[str, Any]) -> str:
 
 
 PAGES: dict[str, dict[str, Part]] = {
-    "scale.md": {
-        "scale_cells": scale_cells,
+    "clusters.md": {
         "scale_workers": lambda results: _executors(results["scale-workers"]["rows"], COMMAND_TIMES),
-        "scale_isolation": lambda results: _executors(
-            results["scale-isolation"]["rows"], COMMAND_TIMES | {"processor time": "cpu"}
-        ),
-        "scale_machine": lambda results: _machines(
-            {part: content for part, content in results.items() if part.startswith("scale")}
-        ),
     },
     "training-and-prediction.md": {
         "measuring": measuring,
@@ -373,20 +291,16 @@ PAGES: dict[str, dict[str, Part]] = {
     "performance.md": {
         "forward": forward,
         "floor": floor,
-        "memory": memory,
-        "hosted": hosted,
         "rivals": rivals,
         "machine": machine,
     },
     "deployments.md": {
         "asking": asking,
-        "asking_machine": lambda results: _machines({"deployments": results["deployments"]}),
     },
     "attacks.md": {
         "agreement": agreement,
         "agreement_counts": agreement_counts,
         "distances": distances,
-        "agreement_versions": agreement_versions,
     },
 }
 

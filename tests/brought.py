@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 import robustcmp as rc
-from robustcmp.attacks import FGSM
-from robustcmp.attacks.suite import Suite
 from robustcmp.models.classifier import Classifier
 from robustcmp.models.model import Model
 
-ONE_ATTACK = Suite("one attack", "", 5, 1, {"fgsm": FGSM(epsilons=10, max_epsilon=0.5)})
-"""For tests of what a report says about models."""
+N, SIDE, CLASSES = 24, 8, 3
 SUITE = """
 [attacks.fgsm]
 attack = "FGSM"
@@ -25,6 +24,50 @@ max_epsilon = 0.5
 attack = "SinglePixel"
 max_pixels = 3
 """
+LANGUAGES = {"PyTorch": "torch", "Keras and TensorFlow": "tensorflow", "JAX": "jax"}
+
+
+class Case(NamedTuple):
+    """A line of docs/what-you-can-bring.md.
+
+    Attributes
+    ----------
+    group, what, typed, got : str
+        The line.
+    make : callable
+        Returns what is brought and the same network in another form, None where there is none; or does what raises.
+    message : str
+        A pattern, for what is refused.
+    near : float
+        How far logits may be from those of the other form.
+    options : dict
+        For `robustcmp.wrap`.
+    marks : sequence of marks
+        Of the test.
+    """
+
+    group: str
+    what: str
+    typed: str
+    make: Callable[..., Any]
+    got: str = "a comparison"
+    message: str = ""
+    near: float = 1e-4
+    options: dict[str, Any] = {}
+    marks: Sequence[Any] = ()
+
+
+def parametrize(cases: Sequence[Case]) -> Any:
+    """Return the mark of a test that has a body for all of these cases."""
+    parameters = []
+    for case in cases:
+        line = pytest.mark.brought(group=case.group, what=case.what, typed=case.typed, got=case.got)
+        parameters.append(pytest.param(case, marks=[line, *case.marks], id=case.what))
+    return pytest.mark.parametrize("case", parameters)
+
+
+def drawn(n: int = N, side: int = SIDE) -> NDArray[np.float32]:
+    return np.random.default_rng(0).random((n, side, side, 3), dtype=np.float32)
 
 
 def beside(images: NDArray[np.float32], labels: NDArray[np.int64], classes: int) -> Model:
@@ -37,7 +80,7 @@ def beside(images: NDArray[np.float32], labels: NDArray[np.int64], classes: int)
     )
 
 
-def compared(model: Any, images: NDArray[np.float32], tmp_path: Path) -> None:
+def check_comparison(model: Any, images: NDArray[np.float32], tmp_path: Path) -> None:
     """Attack a model beside another at the labels that it gives, with and without gradients."""
     suite = tmp_path / "suite.toml"
     suite.write_text(SUITE)

@@ -79,7 +79,7 @@ def converted(runtime: Runtime, model: Model, kind: str, images: Any, folder: Pa
     folder.mkdir(exist_ok=True)
     path = folder / f"network{runtime.suffix}"
     runtime.convert(model, kind, images, path)
-    return runtime.open(path)
+    return runtime.load(path)
 
 
 def logits(model: Model, images: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -101,7 +101,7 @@ def changed(model: Model, session: Session, images: NDArray[np.float32]) -> int:
 
 
 def check_agreement(model: Model, session: Session, images: NDArray[np.float32]) -> None:
-    assert session.shape == images.shape[1:]
+    assert session.layout.shape == images.shape[1:]
     assert session(images).dtype == np.float32
     assert distance(model, session, images) < 1e-4
     assert changed(model, session, images) == 0

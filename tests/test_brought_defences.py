@@ -8,10 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import foolbox as fb
 import numpy as np
 import pytest
-from brought import compared
+from brought import check_comparison
 from numpy.typing import NDArray
 
 import robustcmp as rc
@@ -82,17 +81,9 @@ class ResizeAndPad(Recorded):
         return torch.nn.functional.pad(x, (left, whole - side - left, top, whole - side - top))
 
 
-class Dropped(Recorded):
-    """Dropout when it answers, as in Monte Carlo dropout (Gal and Ghahramani 2016)."""
-
-    def changed(self, x: Any) -> Any:
-        return torch.nn.functional.dropout(x, 0.2, training=True)
-
-
 DEFENCES = {
     "Gaussian noise on the image (Cohen et al. 2019)": Noise,
     "random resizing and padding (Xie et al. 2018)": ResizeAndPad,
-    "dropout when it answers (Gal and Ghahramani 2016)": Dropped,
 }
 
 
@@ -149,20 +140,7 @@ def test_random_defences_averaged(what: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(classifier.logits(images[::-1].copy())[::-1], logits, atol=1e-5)
     assert classifier.compile(images) is classifier
     assert not check_model("m", classifier, images, logits.argmax(axis=1))
-    compared(rc.averaged(rc.wrap(DEFENCES[what]().eval(), device="cpu"), passes=3), images[:4], tmp_path)
-
-
-def gradient_of(defence: Any, batch_size: int) -> NDArray[np.float32]:
-    images, v = drawn(4), np.random.default_rng(1).normal(size=(4, CLASSES)).astype(np.float32)
-    return Classifier(rc.averaged(rc.wrap(defence.eval(), device="cpu"), passes=3), batch_size).vjp(images, v)
-
-
-@pytest.mark.parametrize("kind", [*DEFENCES.values()])
-def test_gradients_do_not_depend_on_the_batch(kind: type[Recorded]) -> None:
-    alone = gradient_of(kind(), 1)
-    assert (np.abs(alone).max(axis=(1, 2, 3)) > 1e-2).all()
-    for defence in (kind(), kind(keeps=True)):  # of which the second is asked one image at a time
-        np.testing.assert_allclose(gradient_of(defence, 4), alone, atol=1e-6)
+    check_comparison(rc.averaged(rc.wrap(DEFENCES[what]().eval(), device="cpu"), passes=3), images[:4], tmp_path)
 
 
 def test_the_gradient_is_that_of_the_same_passes() -> None:
@@ -175,57 +153,6 @@ def test_the_gradient_is_that_of_the_same_passes() -> None:
     slopes = (rise * v).sum(axis=1) / (2 * step)
     gradient = classifier.vjp(images, v)
     np.testing.assert_allclose((gradient * direction).sum(axis=(1, 2, 3)), slopes, rtol=2e-2, atol=1e-3)
-
-
-def test_a_probability_that_is_zero_in_float32_has_a_gradient() -> None:
-    class Sure(torch.nn.Module):  # type: ignore[misc]
-        def forward(self, x: Any) -> Any:
-            pixel = x[:, 0, 0, :1] + 0.01 * torch.randn_like(x[:, 0, 0, :1])
-            return torch.cat([200 * pixel, -200 * pixel], dim=1)
-
-    images = np.ones((1, 4, 4, 1), np.float32)
-    classifier = Classifier(rc.averaged(rc.wrap(Sure().eval(), device="cpu")))
-    assert classifier.logits(images)[0, 1] < -300
-    v = np.array([[0, 1]], np.float32)
-    assert classifier.vjp(images, v)[0, 0, 0, 0] == pytest.approx(-400, rel=1e-3)
-
-
-class RandomSlope(torch.nn.Module):  # type: ignore[misc]
-    """Two classes by a linear margin, with a random slope beside it that no attacker gains from."""
-
-    def forward(self, x: Any) -> Any:
-        slope = torch.randn(x[0].numel())
-        margin = (x.flatten(1) - 0.5) @ (0.05 + slope)
-        return torch.stack([margin, -margin], dim=1)
-
-
-def test_fgsm_on_the_mean_is_stronger_than_on_one_pass() -> None:
-    noise = np.random.default_rng(0).standard_normal((N, SIDE, SIDE, 3))
-    images = (0.52 + 0.02 * noise).astype(np.float32)
-    wrapped = rc.wrap(RandomSlope().eval(), device="cpu")
-
-    def fooled(passes: int) -> float:
-        """Return how many images are on the other side of the expected margin, where the clean ones are not."""
-        model = rc.averaged(wrapped, passes=passes)
-        attack = fb.attacks.LinfFastGradientAttack()
-        _, perturbed, _ = attack(model, own_layout(images), torch.zeros(N, dtype=torch.int64), epsilons=0.1)
-        assert ((images - 0.5).sum(axis=(1, 2, 3)) > 0).all()
-        return float(((perturbed - 0.5).sum(dim=(1, 2, 3)) < 0).double().mean())
-
-    assert fooled(1) < 0.2
-    assert fooled(100) > 0.8
-
-
-def test_passes_are_what_a_query_costs() -> None:
-    defence = Noise().eval()
-    model = rc.averaged(rc.wrap(defence, device="cpu"), passes=5)
-    Classifier(model, batch_size=1).logits(drawn(3))
-    assert defence.calls == 3 * 5
-    together = Classifier(model)
-    together.logits(drawn(3))  # tries whether images can be asked together
-    defence.calls = 0
-    together.logits(drawn(3))
-    assert defence.calls == 5
 
 
 # messages -------------------------------------------------------------------------------------------------------------
@@ -276,29 +203,6 @@ def test_what_cannot_be_averaged(make: Callable[[], Any], words: str) -> None:
 
 
 @brought(
-    what="a network of Keras that draws by tf.random",
-    typed="rc.averaged(rc.wrap(network))",
-    got=MEAN,
-)
-def test_keras(tmp_path: Path) -> None:
-    keras = pytest.importorskip("keras", reason="Keras is not installed")
-    tf = pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
-
-    class Noise(keras.layers.Layer):  # type: ignore[misc, name-defined]
-        def call(self, x: Any) -> Any:
-            return x + 0.25 * tf.random.normal(tf.shape(x))
-
-    network = keras.Sequential([keras.Input((4, 4, 1)), Noise(), keras.layers.Flatten(), keras.layers.Dense(CLASSES)])
-    network.layers[-1].set_weights([np.random.default_rng(0).normal(size=(16, CLASSES)), np.zeros(CLASSES)])
-    images = np.random.default_rng(0).random((2, 4, 4, 1), np.float32)
-    model = rc.averaged(rc.wrap(network, device="cpu"), passes=2)
-    logits = Classifier(model).logits(images)
-    np.testing.assert_allclose(Classifier(model, batch_size=1).logits(images), logits, atol=1e-6)
-    assert np.abs(logits - Classifier(rc.averaged(rc.wrap(network, device="cpu"), seed=1)).logits(images)).max() > 1e-2
-    compared(model, images, tmp_path)
-
-
-@brought(
     what="a random function of JAX",
     typed="rc.averaged(rc.wrap((apply, parameters)))",
     got="the message: average inside it, by jax.vmap over keys",
@@ -308,3 +212,16 @@ def test_jax() -> None:
     model = rc.wrap(lambda x: x.reshape(len(x), -1)[:, :3], framework="jax")
     with pytest.raises(UsageError, match=r"average inside it: jax\.vmap"):
         rc.averaged(model)
+
+
+def gradient_of(defence: Any, batch_size: int) -> NDArray[np.float32]:
+    images, v = drawn(4), np.random.default_rng(1).normal(size=(4, CLASSES)).astype(np.float32)
+    return Classifier(rc.averaged(rc.wrap(defence.eval(), device="cpu"), passes=3), batch_size).vjp(images, v)
+
+
+@pytest.mark.parametrize("kind", [*DEFENCES.values()])
+def test_gradients_do_not_depend_on_the_batch(kind: type[Recorded]) -> None:
+    alone = gradient_of(kind(), 1)
+    assert (np.abs(alone).max(axis=(1, 2, 3)) > 1e-2).all()
+    for defence in (kind(), kind(keeps=True)):  # of which the second is asked one image at a time
+        np.testing.assert_allclose(gradient_of(defence, 4), alone, atol=1e-6)

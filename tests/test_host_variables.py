@@ -16,9 +16,7 @@ import protocol
 class Telling(protocol.Network):
     framework = "telling"
 
-    @staticmethod
-    def version():
-        return "\\n".join("{}={}".format(*item) for item in sorted(os.environ.items()))
+    version = "\\n".join("{}={}".format(*item) for item in sorted(os.environ.items()))
 
 protocol.serve(Telling)
 """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import json
-import math
 import mmap
 import os
 import signal
@@ -186,7 +185,7 @@ def test_a_message_arrives_as_it_was_sent(
         ({"arrays": [["x", "float32", [1] * 70]]}, "cannot be"),
         ({"arrays": [["x", "float32", [0, 2**70]]]}, "cannot be"),
         ({"arrays": [["x", "float32", [0, 2**40, 2**40]]]}, "cannot be"),
-        ({"arrays": [["x", "float32", [math.inf]]]}, "header in JSON"),
+        ({"arrays": [["x", "float32", ["3"]]]}, "cannot be"),
         ({"arrays": [["x", "float32", [3]]], "memory": True}, "over the socket, received 12 bytes that lie in memory"),
     ],
 )
@@ -255,13 +254,6 @@ def test_a_training_goes_on_as_it_would_have(hosted: Hosted, digits: Dataset) ->
     assert whole[-1] < whole[0]
 
 
-def test_it_runs_on_the_cpu_and_takes_its_own_networks(hosted: Hosted) -> None:
-    with pytest.raises(UsageError, match="linear sees no GPU"):
-        hosted.build(LINEAR, 0, "cuda")
-    with pytest.raises(ModelError, match="a network that linear has built, received int"):
-        hosted.place(3, "cpu")
-
-
 # what goes wrong
 
 
@@ -279,20 +271,6 @@ def test_a_host_that_does_not_start_is_one_message_and_leaves_no_process(fault: 
     before = children()
     with pytest.raises(HostError, match=f"(?s)the host linear {message}"):
         start(fault, start_seconds=2 if fault == "never greets" else 60)
-    assert children() == before
-
-
-@pytest.mark.parametrize(
-    ("command", "message"),
-    [
-        (["/nowhere/python"], "cannot be started"),
-        (["/bin/echo", "I am no Python"], "(?s)died and did not greet.*I am no Python"),
-    ],
-)
-def test_what_is_no_python_at_all(command: list[str], message: str) -> None:
-    before = children()
-    with pytest.raises(HostError, match=message):
-        HostProcess("linear", command, start_seconds=10)
     assert children() == before
 
 
@@ -341,16 +319,6 @@ def test_a_host_that_trains_to_no_numbers(hosted: Hosted, message: str, digits: 
         train()
 
 
-@pytest.mark.parametrize("hosted", ["floods"], indirect=True)
-def test_what_a_host_prints_without_end_is_not_kept(hosted: Hosted, digits: Dataset) -> None:
-    network = hosted.build(LINEAR, 0, "cpu")
-    for _ in range(3):
-        network(digits.images[:2])
-    output = hosted.process()._process.output
-    assert os.fstat(output.fileno()).st_blocks * 512 <= 2**24
-    os.kill(hosted.process().pid, signal.SIGKILL)
-
-
 def test_a_host_that_answers_late_is_ended(digits: Dataset) -> None:
     process = start("late", call_seconds=1)
     answer, _ = process.call("build", architecture=LINEAR.description, seed=0)
@@ -358,11 +326,6 @@ def test_a_host_that_answers_late_is_ended(digits: Dataset) -> None:
         process.call("logits", {"images": digits.images[:2]}, of=answer["is"])
     assert not process.alive
     assert gone(process.pid)
-
-
-@pytest.mark.parametrize("hosted", ["prints"], indirect=True)
-def test_a_host_that_prints_is_heard_all_the_same(hosted: Hosted) -> None:
-    assert hosted.version() == "1.0"
 
 
 @pytest.mark.parametrize("hosted", ["dies once"], indirect=True)
@@ -437,9 +400,7 @@ def create(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         "import protocol\n"
         "class Tiny(protocol.Network):\n"
         "    framework = 'tiny'\n"
-        "    @staticmethod\n"
-        "    def version():\n"
-        "        return '0.1'\n"
+        "    version = '0.1'\n"
         "protocol.serve(Tiny)\n"
     )
     requirements.write_text("# nothing\n")
@@ -477,21 +438,6 @@ def test_an_environment_is_made_listed_checked_and_removed(
     assert list_environments() == []
     for action in ("remove", "check"):
         assert hosting.main([action, "tiny"]) == 2
-
-
-def test_where_pip_fails_for_executorch_it_is_said_where_torch_is(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    def run(name: str, command: list[str]) -> None:
-        if "--requirement" in command:
-            raise HostError("no matching distribution found for torch")
-
-    setup = replace(environments.RUNTIMES["executorch"], python="3")
-    monkeypatch.setitem(environments.RUNTIMES, "executorch", setup)
-    monkeypatch.setattr(environments, "_run", run)
-    assert hosting.main(["create", "executorch", "--python", sys.executable]) == 1
-    assert "found for torch\nIf pip did not find torch: " in capfd.readouterr().err
-    assert list_environments() == []
 
 
 @pytest.mark.parametrize(
@@ -570,14 +516,6 @@ def test_a_create_that_is_ended_leaves_no_tool_and_no_environment(
     assert process.returncode == 128 + number
     assert list_environments() == []
     assert not is_running()
-
-
-def test_a_python_that_prints_no_text(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    script = tmp_path / "python"
-    script.write_text("#!/bin/sh\nprintf '\\377\\376'\n")
-    script.chmod(0o755)
-    assert hosting.main(["create", "theano", "--python", str(script)]) == 2
-    assert "received no Python" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -44,13 +44,11 @@ ONLY_IN = {
         "deployments/torch_network.py",
         "deployments/torch_export.py",
         "deployments/torch_compile.py",
-        "deployments/coreml.py",
     },
     "openvino": {"deployments/openvino.py"},
     "nncf": {"deployments/openvino.py"},
     "torchao": {"deployments/torch_export.py", "hosts/executorch_host.py"},
     "executorch": {"hosts/executorch_host.py"},
-    "coremltools": {"deployments/coreml.py"},
     "playwright": {"deployments/web/browser.py"},
     "tensorflow": {
         "frameworks/tensorflow.py",

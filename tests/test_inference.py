@@ -155,7 +155,7 @@ def test_permutations_of_trainings_are_all_of_them() -> None:
 
     observed, others = np.array(statistics(orders[0])), np.array([statistics(order) for order in orders])
     found = permute(rates, [3, 3])
-    adjusted = found.adjusted()
+    adjusted = found.adjust()
     assert found.joint([0, 1]).p == pytest.approx((others.sum(axis=1) >= observed.sum() - 1e-9).mean())
     first, second = np.argsort(-observed)
     smallest = (others.max(axis=1) >= observed[first] - 1e-9).mean()
@@ -170,7 +170,7 @@ def test_what_is_permuted_must_fit() -> None:
     for rates, sizes in ((np.ones((1, 4)), [2, 3]), (np.ones((1, 3)), [2, 1]), (np.ones(4), [2, 2])):
         with pytest.raises(UsageError, match="at least two frameworks with at least two trainings each"):
             permute(rates, sizes)
-    assert permute(np.ones((2, 4)), [2, 2]).adjusted() == [1, 1]
+    assert permute(np.ones((2, 4)), [2, 2]).adjust() == [1, 1]
 
 
 def test_equivalence_is_an_interval_within_the_margin() -> None:

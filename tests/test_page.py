@@ -108,7 +108,7 @@ def test_the_gallery_shows_the_same_images_in_every_model(ev: rc.Evaluation, htm
             for shown in row:
                 assert png(shown.adversarial) in images
                 assert png(shown.clean) in images
-                if shown.fooled:
+                if shown.is_fooled:
                     outcome = ev.dataset.isel(image=shown.position).sel(
                         model=shown.model, attack=attack, training_seed=0, repeat=0
                     )

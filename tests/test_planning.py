@@ -100,7 +100,7 @@ def test_the_cheapest_is_cheaper_than_all_others(
     best = find_cheapest(pilot, pilot.estimate, grid, pilot.repeats(), prices, Goal(difference, 0.05, 0.8))
     for images in grid:
         for repeats in pilot.repeats():
-            other = pilot.needed(pilot.estimate, images, repeats, Goal(difference, 0.05, 0.8))
+            other = pilot.find_design(pilot.estimate, images, repeats, Goal(difference, 0.05, 0.8))
             if other is not None:
                 assert best is not None
                 assert prices.total(best) <= prices.total(other)

@@ -176,14 +176,6 @@ def test_a_run_in_the_users_directory(tmp_path: Path, monkeypatch: pytest.Monkey
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "x.csv"]
 
 
-@pytest.mark.parametrize("below", ["", "deeper"])
-def test_a_file_in_the_way(tmp_path: Path, below: str) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(UsageError, match=r"file.* cannot be written: (File exists|Not a directory)"):
-        Run.create(tmp_path / "file" / below)
-    assert (tmp_path / "file").read_bytes() == b""
-
-
 OTHER_FORMAT = sealed.to_json("manifest", {"format": "robustcmp run 99"})
 
 
@@ -320,14 +312,6 @@ def test_clean_images_are_kept_with_the_adversarial_ones(tmp_path: Path, evaluat
     np.testing.assert_array_equal(full.results.clean, opened.results.clean)
     failed = ~opened.results.values("a", "pixel")[0, 0]
     np.testing.assert_array_equal(opened.results.clean[failed], opened.adversarials("a", "pixel")[failed])  # type: ignore[index]
-
-
-def test_clean_images_of_another_question_are_not_shown(tmp_path: Path, evaluate: Evaluate) -> None:
-    first = evaluate()
-    evaluate(seed=5)
-    assert first.results.run.read_clean(first.results.question) is None
-    evaluate()
-    assert first.results.run.read_clean(first.results.question) is not None
 
 
 # what can go wrong with a run

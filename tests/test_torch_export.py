@@ -21,7 +21,7 @@ from robustcmp.models.classifier import Classifier
 
 ROUNDING = 1e-6  # of the largest logit: Inductor's code rounds otherwise in what is left of a batch after whole vectors
 
-pytestmark = pytest.mark.skipif(bool(RUNTIME.missing()), reason=RUNTIME.missing() or "it is there")
+pytestmark = pytest.mark.skipif(bool(RUNTIME.explain_absence()), reason=RUNTIME.explain_absence() or "it is there")
 
 
 @pytest.mark.parametrize("source", deployed.SLOW_SOURCES, ids=str)
@@ -35,7 +35,7 @@ def test_a_float_conversion_answers_as_its_source(source: deployed.Source, tmp_p
 @pytest.mark.slow
 @pytest.mark.parametrize("source", deployed.SOURCES, ids=str)
 def test_a_compiled_network_answers_as_its_source(source: deployed.Source, tmp_path: Path) -> None:
-    if said := torch_compile.RUNTIME.missing():
+    if said := torch_compile.RUNTIME.explain_absence():
         pytest.skip(said)
     model, images = deployed.asked(source)
     session = deployed.converted(torch_compile.RUNTIME, model, "", None, tmp_path)
@@ -78,7 +78,7 @@ def test_an_int8_file_is_opened_by_another_process(tmp_path: Path, monkeypatch: 
     code = (
         "import sys; from pathlib import Path; import numpy as np\n"
         "from robustcmp.deployments.torch_export import RUNTIME\n"
-        "print(RUNTIME.open(Path(sys.argv[1]))(np.load(sys.argv[2])).argmax(1).tolist())"
+        "print(RUNTIME.load(Path(sys.argv[1]))(np.load(sys.argv[2])).argmax(1).tolist())"
     )
     np.save(tmp_path / "images.npy", images)
     command = [sys.executable, "-c", code, str(tmp_path / "network.pt2"), str(tmp_path / "images.npy")]
@@ -125,21 +125,21 @@ def test_int8_without_a_compiler_is_computed_by_the_graph(
 def test_where_there_is_no_compiler_torch_compile_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("CXX", raising=False)
-    assert "C++ compiler" in torch_compile.RUNTIME.missing()
+    assert "C++ compiler" in torch_compile.RUNTIME.explain_absence()
     monkeypatch.undo()
     monkeypatch.setenv("CXX", "no-such-compiler")  # Inductor takes no other, whatever there is
-    assert "C++ compiler" in torch_compile.RUNTIME.missing()
+    assert "C++ compiler" in torch_compile.RUNTIME.explain_absence()
 
 
 def test_a_compiler_that_does_not_work_is_one_line(tmp_path: Path) -> None:
     from torch._inductor import config
 
-    model, _ = deployed.asked(deployed.SOURCES[0])
+    model, images = deployed.asked(deployed.SOURCES[0])
     with (
         config.patch({"cpp.cxx": (None, "/bin/false")}),
         pytest.raises(DeploymentError, match="No working C\\+\\+ compiler") as error,
     ):
-        deployed.converted(torch_compile.RUNTIME, model, "", None, tmp_path)
+        deployed.converted(torch_compile.RUNTIME, model, "", None, tmp_path)(images)
     assert "\n" not in str(error.value)
 
 
@@ -174,9 +174,9 @@ def test_only_own_files_are_opened(tmp_path: Path) -> None:
     changed.write_bytes(changed.read_bytes()[:-100])
     for stranger in (tmp_path / "b" / "network.pt2", changed):
         with pytest.raises(DeploymentError, match="was not written by robustcmp"):
-            RUNTIME.open(stranger)
+            RUNTIME.load(stranger)
     shutil.copytree(tmp_path / "a", tmp_path / "d")  # it may be moved
-    deployed.check_agreement(model, RUNTIME.open(tmp_path / "d" / "network.pt2"), images)
+    deployed.check_agreement(model, RUNTIME.load(tmp_path / "d" / "network.pt2"), images)
 
 
 def test_autocast_around_a_caller_changes_nothing(zoo_model: Any, digits: Dataset, own_cache: Path) -> None:

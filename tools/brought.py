@@ -15,25 +15,55 @@ from typing import Any
 HERE = Path(__file__).parent
 RESULTS = HERE / "brought.json"
 PAGE = HERE.parent / "docs" / "what-you-can-bring.md"
+REFUSALS = "the message: ", "no answer: "
+WORKS = "a comparison", "a dataset", "a file"
 MARKS = "<!-- brought -->", "<!-- /brought -->"
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Return the rows in Markdown, a table for each group, in the order of the groups."""
+    """Return the rows in Markdown: for each group what works, by what is typed, and what is refused, by the remedy."""
     parts = []
-    for group, own in groupby(sorted(rows, key=lambda row: (row["group"], row["what"])), lambda row: row["group"]):
-        parts += [f"### {group}", "", "| what | what you type | what you get |", "| --- | --- | --- |"]
-        parts += [f"| {row['what']} | `{row['typed']}` | {_got(row)} |" for row in own]
+    for group, members in groupby(sorted(rows, key=lambda row: (row["group"], row["what"])), lambda row: row["group"]):
+        works: dict[str, list[str]] = {}
+        refused: dict[str, list[str]] = {}
+        for row in members:
+            _check(row)
+            got = row.get("got", "a comparison")
+            if got.startswith(REFUSALS):
+                refused.setdefault(got.partition(": ")[2], []).append(row["what"])
+            else:
+                works.setdefault(row["typed"], []).append(_note(row, got))
+        parts += [
+            f"### {group}",
+            "",
+            *_rows("you type | works with", [(f"`{typed}`", whats) for typed, whats in works.items()]),
+        ]
+        if refused:
+            parts += [
+                "",
+                *_rows(
+                    "refused | what the message says", [("; ".join(whats), [got]) for got, whats in refused.items()]
+                ),
+            ]
         parts.append("")
     return "\n".join(parts)
 
 
-def _got(row: dict[str, Any]) -> str:
+def _rows(head: str, rows: list[tuple[str, list[str]]]) -> list[str]:
+    return [f"| {head} |", "|---|---|", *(f"| {first} | {'; '.join(second)} |" for first, second in rows)]
+
+
+def _note(row: dict[str, Any], got: str) -> str:
+    """Return what works, and what is special about it."""
+    notes = [part for part in got.split("; ") if part not in WORKS]
     if row["outcome"] == "skipped":
-        return f"not tried: {row['reason'].removeprefix('Skipped: ')}"
+        notes = ["not tried here"]
+    return row["what"] + (f" ({'; '.join(notes)})" if notes else "")
+
+
+def _check(row: dict[str, Any]) -> None:
     if row["outcome"] == "failed":
         raise SystemExit(f"the test of {row['what']} failed: the table shows what holds")
-    return str(row.get("got", "a comparison"))
 
 
 def page(text: str) -> str:

@@ -5,8 +5,8 @@ An image i has a difficulty d_i, a training run r an effect u_r, and the model i
     shift + d_i + u_r + e_ri > 0,    d ~ N(0, 1), u ~ N(0, run_sd²), e ~ N(0, 1),
 
 so that models agree on most images, as trained networks do. Under a random attack e is drawn in part anew for each
-repeat. Run as a script (`make validity`) it does many simulations and writes docs/validity.md; with titles of that page
-as arguments, it writes only these parts.
+repeat. Run as a script (`make validity`) it does many simulations and writes docs/validity.md and its supplement;
+with titles of the supplement as arguments, it does only these parts.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import sys
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Concatenate, ParamSpec
 
 import numpy as np
+import validity_page
 from numpy.typing import NDArray
 from scipy.stats import f_oneway, multivariate_normal, norm
 
@@ -382,7 +382,7 @@ def several_attacks(
     common, own = rng.normal(size=(1, frameworks, runs)), rng.normal(size=(attacks, frameworks, runs))
     rates = (shared * common + math.sqrt(1 - shared**2) * own) * spreads[..., None]
     permuted = permute(rates.reshape(attacks, -1), [runs] * frameworks, 500)
-    return (permuted.joint(range(attacks)).p if joint else min(permuted.adjusted())) < 0.05
+    return (permuted.joint(range(attacks)).p if joint else min(permuted.adjust())) < 0.05
 
 
 @simulation
@@ -978,18 +978,14 @@ PARTS: dict[str, Callable[[], Part]] = {
 
 def main(titles: Sequence[str] = ()) -> int:
     """Do all simulations, or the parts of the page with these titles; write the page, and return 1 if one missed."""
-    page = Path(__file__).parents[1] / "docs" / "validity.md"
-    before, _, rest = page.read_text(encoding="utf-8").partition("<!-- simulations -->\n")
-    written, _, after = rest.partition("<!-- /simulations -->")
-    parts = {title.strip(): body.strip() for title, _, body in (part.partition("\n") for part in written.split("## "))}
+    parts = validity_page.read()
     failed, start = 0, time.perf_counter()
     for title in titles or PARTS:
         lines, missed = PARTS[title]()
         parts[title] = "\n".join(lines)
         failed += missed
         print(f"{title}: {time.perf_counter() - start:.0f} s", file=sys.stderr, flush=True)
-    text = "".join(f"\n## {title}\n\n{parts[title]}\n" for title in PARTS if title in parts)
-    page.write_text(f"{before}<!-- simulations -->\n{text}\n<!-- /simulations -->{after}", encoding="utf-8")
+    validity_page.write({title: parts[title] for title in PARTS if title in parts})
     return int(failed > 0)
 
 

@@ -25,7 +25,7 @@ from robustcmp.analysis.statistics.hypotheses import brown_forsythe, holm, mcnem
 from robustcmp.analysis.verdicts import Verdict
 from robustcmp.report.format import distance, p_value, percent, points
 from robustcmp.report.text import summary, to_markdown
-from robustcmp.report.words import answer, answer_deployed, write_difference
+from robustcmp.report.words import answer, answer_deployed, state, write_difference
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
@@ -104,7 +104,10 @@ def supplement(run: str) -> str:
     results = open_run(run)
     command = results.manifest["about"].get("command")
     commands = [f"```sh\n{command}\n```"] if command else []
-    return "\n\n".join([GENERATED, f"# {run}", *commands, screen(run), to_markdown(results)])
+    lines = [
+        f"{each.attack}: {' '.join([*each.sentences, *each.details])}" for each in state(results) if each.sentences
+    ]
+    return "\n\n".join([GENERATED, f"# {run}", *commands, screen(run), *lines, to_markdown(results)])
 
 
 def across_runs() -> str:

@@ -19,11 +19,11 @@ from .evaluation import Evaluation
 from .frameworks import DataFormat, Device
 from .processes import Limits
 from .records.store import Run
+from .report.format import duration
 from .report.progress import make_progress
 from .report.words import behaviour_notes
 from .runs.accuracy import note_causes
 from .runs.assembly import assemble
-from .runs.deployed import convert, set_unaskable_apart
 from .runs.executors import Executor, InProcess, Isolated, choose_executor, execute
 from .runs.followups import FollowUps
 from .runs.loading import Models, check_models, load, set_batch_sizes
@@ -34,7 +34,8 @@ from .runs.question import Question, validate
 from .runs.subset import choose_subset, classify
 
 _log = logging.getLogger("robustcmp")
-LONG = 180.0  # seconds of attacks beside which processes of their own cost less than a twentieth: docs/scale.md
+HOUR = 3600.0  # seconds, from which an estimate is said
+LONG = 180.0  # seconds of attacks beside which processes of their own cost less than a twentieth: docs/clusters.md
 
 
 def evaluate(
@@ -155,8 +156,15 @@ def evaluate(
         Run.create(out, keep_images).lock() as store,
     ):
         plan, manifest = prepare(models, question, store, about or {}, device, shown)
-        if executor == "auto" and isinstance(where, InProcess) and sum(plan.seconds(store).values()) > LONG:
-            where = Isolated(Limits())
+        if executor == "auto" and isinstance(where, InProcess):
+            seconds = sum(plan.seconds(store).values())
+            if seconds > LONG:
+                where = Isolated(Limits())
+            if seconds > HOUR:
+                _log.warning(
+                    "the attacks take about %s on this machine; fewer images take less (--images, n=)",
+                    duration(seconds),
+                )
         store.write_manifest(manifest)
         execute(plan, store, where, shown)
         return _write(plan, add_failures(manifest, plan), store)
@@ -166,9 +174,7 @@ def prepare(
     models: Models, question: Question, store: Run, about: dict[str, Any], device: Device, progress: Progress
 ) -> tuple[Plan, dict[str, Any]]:
     """Do everything before the first attack; return the plan, and what the run keeps about it."""
-    models, only_converted = set_unaskable_apart(models)
     trained = load(models, device, progress)
-    networks = convert(only_converted, device)
     check_models(trained, question, progress)
     question = question.share_among(trained)
     batch_sizes = set_batch_sizes(trained, question, store.manifest())
@@ -176,7 +182,7 @@ def prepare(
     note_causes(trained, question)
     indices = choose_subset(trained, question, progress)
     plan = make_plan(trained, question, indices, store.manifest(), store.keep_images)
-    manifest = describe(plan, networks, batch_sizes, about)
+    manifest = describe(plan, batch_sizes, about)
     _check_exact(manifest.get("deployments", ()))
     for sentence in behaviour_notes(manifest["models"]):
         _log.warning("%s", sentence)

@@ -1,7 +1,7 @@
 """The largest numbers that robustcmp takes, from a file or from a call: a typing error should not cost a night.
 
 Each is far above what an evaluation needs and far below what a machine cannot hold, and each is checked before any work
-starts. docs/limits.md explains them.
+starts. docs/reliability.md explains them.
 """
 
 from __future__ import annotations

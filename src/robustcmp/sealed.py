@@ -243,11 +243,11 @@ class Hdf5:
                 raise SealError(f"{name} is longer than the file")
         return np.array(values, np.str_)
 
-    def attribute(self, name: str, of: str = "", otherwise: Any = None) -> Any:
-        """Return an attribute, a string or one number, of the file or of an array of it."""
+    def attribute(self, name: str, of: str = "") -> Any:
+        """Return an attribute, a string or one number, of the file or of an array of it; None where there is none."""
         owner = self.arrays[of] if of else self._root
         if name not in owner.attrs:
-            return otherwise
+            return None
         entry = h5py.h5a.open(owner.id, name.encode())
         if entry.shape != () or entry.get_storage_size() > self.size or entry.get_type().get_class() not in TYPES:
             raise SealError(f"the attribute {name} should be a string or a number")

@@ -46,7 +46,8 @@ class Conditioning:
     """
 
     def __init__(self, results: Results, contested: Contested):
-        self._results, self._contested = results, contested
+        self._results = results
+        self._contested = contested
         self._names = np.array([model["name"] for model in results.manifest["models"]])
         shape = len(self._names), len(contested.attacks)
         self._common = np.full(shape, math.nan)  # rates on the images that all models classify correctly

@@ -188,7 +188,8 @@ def indicator_ranges(
     below, at_most = (
         compare(rounded[:, None, :], rounded[:, :, None]).sum(axis=2) for compare in (np.less, np.less_equal)
     )
-    first, last = below + 1, at_most
+    first = below + 1
+    last = at_most
     places = np.arange(1, len(names) + 1)
     at_place = (first[..., None] <= places) & (places <= last[..., None])
     ranks = (at_place / (last - first + 1)[..., None]).mean(axis=0)
@@ -214,7 +215,8 @@ def find_published_rates(manifest: dict[str, Any]) -> dict[str, dict[str, float]
 
     Only for the paper's attacks with the paper's settings, on the dataset that the paper has for the network.
     """
-    about, attacks = manifest["about"], manifest["suite"]["attacks"]
+    about = manifest["about"]
+    attacks = manifest["suite"]["attacks"]
     figures = read_published()
     same_settings = all(
         attack in attacks and settings.items() <= attacks[attack]["settings"].items()

@@ -114,7 +114,7 @@ class Pilot:
         """Return the variance of a trained model's rate within each framework in a design."""
         return self.ratios * variance.at(images, repeats)
 
-    def needed(self, variance: RateVariance, images: int, repeats: int, goal: Goal) -> Design | None:
+    def find_design(self, variance: RateVariance, images: int, repeats: int, goal: Goal) -> Design | None:
         """Return the design with the fewest trainings that reaches a goal, None if that is out of reach."""
         trainings = trainings_needed(self.variances(variance, images, repeats), *goal)
         return None if trainings is None else Design(trainings, images, repeats)
@@ -226,7 +226,7 @@ def find_cheapest(
 ) -> Design | None:
     """Return the cheapest design that reaches a goal, None if each needs too many trainings."""
     repeats = list(repeats)
-    designs = [pilot.needed(variance, n, r, goal) for n in images for r in repeats]
+    designs = [pilot.find_design(variance, n, r, goal) for n in images for r in repeats]
     return min(filter(None, designs), key=lambda design: (prices.total(design), design), default=None)
 
 

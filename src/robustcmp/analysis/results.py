@@ -491,7 +491,8 @@ class Results:
         """The result of `Evaluation.transfer`, None if it has not been run."""
 
         def read(stored: dict[str, Any]) -> xarray.Dataset:
-            counts, attacks = np.array(stored["counts"]), stored["attacks"]
+            counts = np.array(stored["counts"])
+            attacks = stored["attacks"]
             shape = (len(self.labels), len(self.labels), len(attacks), 3)
             if counts.dtype != np.int64 or counts.shape != shape or (counts < 0).any():
                 raise SealError(f"counts should be int64 {shape}, received {counts.dtype} {counts.shape}")

@@ -150,12 +150,14 @@ def _compare_success(outcomes: Outcomes, resamples: int, flips: int) -> list[dic
         return _model_rows(outcomes, "permutation of models", joint, effect, "sign flips", each, differences)
     each = [mcnemar(a, b) for a, b in combinations(values > 0, 2)]
     if len(values) == 2:  # Cochran's approximation is coarse where few images differ
-        name, joint = "McNemar, exact", each[0]
+        name = "McNemar, exact"
+        joint = each[0]
     elif _count_differing(values) < FEW_DIFFER:
         name = "Cochran's Q, permuted"
         joint = Evidence(cochran_q(values > 0).statistic, label_permutation(values, resamples).p)
     else:
-        name, joint = "Cochran's Q", cochran_q(values > 0)
+        name = "Cochran's Q"
+        joint = cochran_q(values > 0)
     return _model_rows(outcomes, name, joint, effect, "McNemar, exact", each, differences)
 
 
@@ -254,7 +256,7 @@ def _permute_together(
         return []
     sizes = [len(group) for group in next(iter(values.values()))]
     permuted = permute(np.array([np.concatenate(groups) for groups in values.values()]), sizes, resamples)
-    adjusted = {f"Brown-Forsythe{of}, {attack}": p for (attack, of), p in zip(values, permuted.adjusted(), strict=True)}
+    adjusted = {f"Brown-Forsythe{of}, {attack}": p for (attack, of), p in zip(values, permuted.adjust(), strict=True)}
     for row in rows:
         row["p_westfall_young"] = adjusted.get(f"{row['test']}, {row['attack']}", math.nan)
     successes = [position for position, (_, of) in enumerate(values) if not of]

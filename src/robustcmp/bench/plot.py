@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UsageError
-from ..report.plots import need_matplotlib
+from ..report.plots import require_matplotlib
 from ..report.plots.style import bare, color, line, marker, panels
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def draw_learning(benchmark: Benchmark, figure: Figure | None = None) -> NDArray[np.object_]:
     """Draw as `Benchmark.plot_learning` says."""
-    need_matplotlib()
+    require_matplotlib()
     if "train" not in benchmark.tasks:
         raise UsageError("no training was measured, so there is nothing to draw")
     row: NDArray[np.object_] = panels(len(benchmark.settings), figure)[0]

@@ -20,7 +20,9 @@ from .ending import end_on_signals, report_interrupt
 from .screen import wrap
 from .script import main as main
 
-DONE, FAILED, UNUSABLE = 0, 1, 2  # and 128 + N after signal N
+DONE = 0  # and 128 + N after signal N
+FAILED = 1
+UNUSABLE = 2
 COMMANDS = {
     "eval": "compare trained models",
     "gate": "decide whether a new model may replace an old one",

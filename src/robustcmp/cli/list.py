@@ -59,13 +59,13 @@ def print_rows(rows: Sequence[dict[str, Any]], as_json: bool) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from ..report.layout import screen
+    from ..report.layout import make_console
 
     if as_json:
         print(json.dumps(rows, indent=1))
         return
     width = None if sys.stdout.isatty() else 10_000
-    console = screen(width=width, force_terminal=use_color(sys.stdout))
+    console = make_console(width=width, force_terminal=use_color(sys.stdout))
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for name in rows[0] if rows else ():
         table.add_column(name.replace("_", " "), overflow="fold")
@@ -151,7 +151,7 @@ def _deployments() -> Rows:
     for name in names():
         runtime, _ = split(name)
         how = conversion(name)
-        missing = runtime.missing() or runtime.not_applicable
+        missing = runtime.explain_absence()
         rows.append(
             {
                 "deployment": name,

@@ -15,7 +15,6 @@ MODULES = {
     "torch-export": "torch_export",
     "torch-compile": "torch_compile",
     "executorch": "executorch",
-    "coreml": "coreml",
     "onnxruntime-web": "web.onnxruntime_web",
     "tfjs": "web.tfjs",
 }
@@ -61,19 +60,8 @@ def split(name: str) -> tuple[Runtime, str]:
 def check_runtime(name: str) -> None:
     """Raise `UsageError` for a deployment that is unknown, or whose program is not here."""
     target, _ = split(name)
-    if reason := target.missing():
+    if reason := target.explain_absence():
         raise UsageError(reason)
-
-
-def check_applicable(name: str) -> None:
-    """Raise `UsageError` for a deployment that is unknown, or that cannot be asked here."""
-    check_runtime(name)
-    target, _ = split(name)
-    if target.not_applicable:
-        raise UsageError(
-            f"{name} is not applicable: {target.not_applicable}. --deploy and robustcmp.deploy convert to it, and say "
-            "how large the file is."
-        )
 
 
 def conversion(name: str) -> Conversion:

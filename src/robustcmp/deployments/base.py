@@ -6,10 +6,8 @@ runs. Images are (N, H, W, C) float32 within the network's bounds, whatever layo
 
 from __future__ import annotations
 
-import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple
 
@@ -17,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DeploymentError
-from ..files import write_named
 from ..models.model import Model
 from ..provenance import package_version
 from .sessions import Session
 
 Precision = Literal["float32", "float16", "int8"]
+WRITTEN = "network"  # a converted file's name without its suffix, in the user cache
 
 
 class Conversion(NamedTuple):
@@ -65,8 +63,8 @@ class Runtime(ABC):
         By what stands behind its name: nothing, or a kind such as ``"int8"``.
     converters : tuple of str
         The packages that have a part in what a converted file is, besides `package`.
-    not_applicable : str
-        Why its networks cannot be asked on this machine although it is converted to here, "" if they can.
+    can_crash : bool
+        Whether a crafted file can crash it in this process, so that files from elsewhere are first tried in another.
     """
 
     name: ClassVar[str]
@@ -75,7 +73,7 @@ class Runtime(ABC):
     suffix: ClassVar[str]
     conversions: ClassVar[Mapping[str, Conversion]]
     converters: ClassVar[tuple[str, ...]] = ()
-    not_applicable: ClassVar[str] = ""
+    can_crash: ClassVar[bool] = False
 
     def conversion(self, kind: str) -> Conversion | None:
         """Return the conversion of a kind, or None where there is none."""
@@ -85,7 +83,7 @@ class Runtime(ABC):
         """Return the version of the program."""
         return package_version(self.package) or "unknown"
 
-    def missing(self) -> str:
+    def explain_absence(self) -> str:
         """Say what is not here, and what to do; "" if nothing is missing. Nothing large is imported."""
         if package_version(self.package) is not None:
             return ""
@@ -98,15 +96,6 @@ class Runtime(ABC):
     def marks(self, path: Path) -> list[Path]:
         """Return the files that belong to a network's main file and hold no part of the network."""
         return []
-
-    def copy(self, main: Path, path: Path) -> None:
-        """Copy a network, its main file and all that belong to it, to files of another name."""
-        for beside in [*self.beside(main), *self.marks(main)]:
-            write_named(path.parent / beside.name.replace(main.stem, path.stem, 1), partial(shutil.copyfile, beside))
-        if main.is_dir():
-            shutil.copytree(main, path)
-        else:
-            write_named(path, partial(shutil.copyfile, main))
 
     @property
     def versions(self) -> list[str | None]:
@@ -128,7 +117,7 @@ class Runtime(ABC):
             Images as the network gets them, to choose the ranges of activations by. A calibrated conversion always has
             some; for others they may say the size of images.
         path : Path
-            The file. Its folder exists and is empty: files beside it belong to it.
+            The file. Its folder exists.
 
         Raises
         ------
@@ -137,7 +126,7 @@ class Runtime(ABC):
         """
 
     @abstractmethod
-    def open(self, path: Path) -> Session:
+    def load(self, path: Path) -> Session:
         """Return a deployed network from a file, of whatever origin, without running anything of it but the network.
 
         Raises
@@ -171,3 +160,22 @@ def first_line(error: BaseException) -> str:
     # OpenVINO names the places in its source first.
     messages = [line for line in lines if not line.startswith(("Exception from ", "Check '"))] or lines
     return f"{type(error).__name__}: {messages[0][:300] if messages else 'no message'}"
+
+
+def try_file(content: bytes) -> None:
+    """Open a file and ask it about images of ones, in a process of its own: the content is its runtime and its path."""
+    from pathlib import Path
+
+    import numpy as np
+
+    from robustcmp.deployments import runtime
+    from robustcmp.errors import DeploymentError
+
+    name, _, path = content.decode().partition("\n")
+    try:
+        session = runtime(name).load(Path(path))
+        shape = [size or 32 for size in (*session.layout.shape, 1, 1)[:3]]
+        for n in (3, 1):  # first another number than a file may have by itself
+            session(np.ones((n, *shape), np.float32))
+    except DeploymentError as error:
+        raise ValueError(str(error).replace(path, "it")) from None

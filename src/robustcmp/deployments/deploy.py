@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import tempfile
-import weakref
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -21,23 +19,19 @@ from ..errors import DeploymentError, UsageError, enough_memory, unknown
 from ..files import as_path, digest, json_digest, make_directory, user_cache
 from ..models.classifier import Classifier
 from ..models.functions import FINITE_DIFFERENCES, FiniteDifferences
-from ..models.model import Model, check_preprocessing, check_wrapping
-from ..untrusted import check_file
-from . import check_applicable, conversion, split
-from .base import Runtime
-from .layouts import BYTES
+from ..models.model import Model, along, check_preprocessing, check_wrapping
+from ..untrusted import check_answers, check_file
+from . import check_runtime, conversion, split
+from .base import WRITTEN, Runtime, try_file
 from .model import DeployedModel, DeployedNetwork, Files, Gradient, RuntimeAdapter, channels_last, to_numpy
-from .sessions import Session
+from .sessions import BYTES, Session
 from .silence import silence
 
-GRADIENTS = ("source", FINITE_DIFFERENCES, "none")
+GRADIENTS = ("source", FINITE_DIFFERENCES)
 SEMANTICS = 1  # of how networks are converted here
 _log = logging.getLogger("robustcmp")
 DIGEST = "sha256"  # of a converted file, beside it in the user cache
-TEMPORARY = "robustcmp-"
-WRITTEN = "network"  # a converted file's name without its suffix
 ALIKE = 0.8  # how much two ranges share of what they cover together; calibration images rarely reach both ends
-NORMALISATIONS = {(-1, 1): ("0.5", "0.5"), (0, 1): ("0", "1"), (0, 255): ("0", "1/255")}
 
 
 @enough_memory("this conversion", "the size of the network, or the number of calibration images")
@@ -64,7 +58,7 @@ def deploy(
     gradient : str, default "source"
         What gradient attacks follow. ``"source"``: FGSM and APGD take the gradient of `model`, and ask the deployed
         network; other gradient attacks do not run. ``"finite-differences"``: of the deployed network itself, as in
-        `wrap_functions`. ``"none"``: no gradient attack runs.
+        `wrap_functions`.
     path : path, optional
         Where to write the file (default: the user cache, where the same conversion is found again).
 
@@ -92,75 +86,68 @@ def deploy(
     >>> bool((rc.predict(deployed, data.images) == rc.predict(model, data.images)).all())
     True
     """
-    check_applicable(name)
-    runtime, _ = split(name)
+    check_runtime(name)
     _check_gradient(gradient)
-    files = convert(model, name, calibration=calibration, path=path)
+    _check_model(model)
+    runtime, kind = split(name)
     images = _prepare_images(name, model, calibration)
-    adapter = RuntimeAdapter(name, runtime)
-    network = DeployedNetwork(adapter, files, _open(runtime, files.main))
-    if files.main.parent.parent.name.startswith(TEMPORARY):  # of a network whose weights are not known
-        weakref.finalize(network, shutil.rmtree, files.main.parent.parent, ignore_errors=True)
-    wrapped = channels_last(model)
-    vjp = FiniteDifferences(network, *_preprocess_bounds(**wrapped)) if gradient == FINITE_DIFFERENCES else None
-    info = {name: value for name, value in model.info.items() if name not in ("differences", "source", "sha256")}
-    info["deployment"] = _describe(network) | {
+    write = partial(runtime.convert, model, kind, images)
+    key = _key(model, name, runtime, images if conversion(name).calibrated else None)
+    with silence():
+        if path is not None:
+            main = _check_path(runtime, path)
+            write(main)
+        elif key is not None:
+            main = _find_or_write(user_cache() / "deployments" / key, runtime, write)
+        else:
+            main = Path(tempfile.mkdtemp(dir=_own_folder().name), f"{WRITTEN}{runtime.suffix}")
+            write(main)
+        session = runtime.load(main)
+    network = DeployedNetwork(RuntimeAdapter(name, runtime), Files.of(main, runtime.beside(main)), session)
+    described = {
         "source": _describe_source(model),
         "gradient": gradient,
         "calibration": None if images is None else {"images": len(images), "digest": digest({"images": images})},
     }
-    return DeployedModel(network, **wrapped, vjp=vjp, source=model if gradient == "source" else None, info=info)
+    info = {name: value for name, value in model.info.items() if name not in ("differences", "source", "sha256")}
+    info["deployment"] = _describe(network) | described
+    return _make_model(network, channels_last(model), model, gradient, info)
 
 
-def convert(
-    model: Model,
-    name: str,
-    *,
-    calibration: NDArray[np.float32] | None = None,
-    path: str | os.PathLike[str] | None = None,
-) -> Files:
-    """Convert a trained model for a runtime, which need not be able to run here.
+@cache
+def _own_folder() -> tempfile.TemporaryDirectory[str]:
+    """Return the folder of networks whose weights are not known, so that they are not found again; it ends with us."""
+    return tempfile.TemporaryDirectory(prefix="robustcmp-")
 
-    Parameters and errors are those of `deploy`.
 
-    Returns
-    -------
-    Files
-        Where it is, how large, and its SHA-256.
-    """
-    runtime, kind = split(name)
-    _check_path(runtime, path)
+def _make_model(
+    network: DeployedNetwork, wrapped: dict[str, Any], source: Model | None, gradient: Gradient, info: dict[str, Any]
+) -> DeployedModel:
+    """Return a deployed network, wrapped as its source is, with what gradient attacks follow."""
+    if gradient == FINITE_DIFFERENCES:
+        vjp = FiniteDifferences(network, *_preprocess_bounds(**wrapped))
+        return DeployedModel(network, **wrapped, vjp=vjp, info=info)
+    return DeployedModel(network, **wrapped, source=source, info=info)
+
+
+def _check_model(model: Model) -> None:
+    """Raise `UsageError` for what cannot be converted."""
     if not isinstance(model, Model) or isinstance(model, DeployedModel):
         raise UsageError(
             f"expected a trained model from robustcmp.wrap, load_model or fit, received {type(model).__name__}"
         )
     if "averaged" in model.info:
         raise UsageError("a mean over passes is not in a converted network: deploy a network that draws nothing")
-    images = _prepare_images(name, model, calibration)
-    key = _key(model, name, runtime, images if conversion(name).calibrated else None)
-    write = partial(runtime.convert, model, kind, images)
-    if key is not None:
-        return _find_or_write(user_cache() / "deployments" / key, runtime, write, path)
-    temporary = Path(tempfile.mkdtemp(prefix=TEMPORARY))
-    try:
-        files = _find_or_write(temporary / "network", runtime, write, path)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
-    if path is not None:
-        shutil.rmtree(temporary, ignore_errors=True)
-    return files
 
 
-def _check_path(runtime: Runtime, path: str | os.PathLike[str] | None) -> None:
-    """Raise `UsageError` for a path that a runtime's file cannot have."""
-    if path is None:
-        return
+def _check_path(runtime: Runtime, path: str | os.PathLike[str]) -> Path:
+    """Return the path of a new file, or raise `UsageError` for one that a runtime's file cannot have."""
     file = as_path(path, "path")
     if file.suffix != runtime.suffix:
         raise UsageError(f"files of {runtime.name} end in {runtime.suffix}, received {path}", parameters=["path"])
-    if file.is_dir():
-        raise UsageError(f"{path} is a directory already: name another file", parameters=["path"])
+    if not file.parent.is_dir() or file.is_dir():
+        raise UsageError(f"expected a file in a folder that is there, received {path}", parameters=["path"])
+    return file
 
 
 def _check_gradient(gradient: str) -> None:
@@ -220,7 +207,7 @@ def open_deployed(
         The file is broken, its network takes no batch of images, or the levels of its quantised input are those of
         other images than it would get, and neither `bounds` nor a mean or a standard deviation are stated.
     """
-    check_applicable(name)
+    check_runtime(name)
     _check_gradient(gradient)
     runtime, _ = split(name)
     main = as_path(path, "path")
@@ -235,7 +222,10 @@ def open_deployed(
         checked = None if bounds is None else check_wrapping(bounds, "logits")
         wrapped = {"bounds": checked, "preprocessing": to_numpy(check_preprocessing(preprocessing))}
     files = Files.of(main, beside(runtime, main))
-    session = _open(runtime, main)
+    if runtime.can_crash:
+        check_answers(main, f"{runtime.name}\n{main}".encode(), try_file, runtime.name)
+    with silence():
+        session = runtime.load(main)
     is_normalised = not {"mean", "std"}.isdisjoint(wrapped["preprocessing"] or ())
     wrapped["bounds"] = wrapped["bounds"] or (UNIT_BOUNDS if is_normalised else session.bounds)
     scaled = session.holds_bytes and preprocessing is None
@@ -261,8 +251,7 @@ def open_deployed(
     if source is not None or gradient == FINITE_DIFFERENCES:
         description["gradient"] = gradient
     info = {"source": main.name, "sha256": files.sha256, "deployment": description}
-    vjp = FiniteDifferences(network, *_preprocess_bounds(**wrapped)) if gradient == FINITE_DIFFERENCES else None
-    return DeployedModel(network, **wrapped, vjp=vjp, source=source if gradient == "source" else None, info=info)
+    return _make_model(network, wrapped, source, gradient, info)
 
 
 def beside(runtime: Runtime, main: Path) -> list[Path]:
@@ -272,11 +261,6 @@ def beside(runtime: Runtime, main: Path) -> list[Path]:
         if not file.is_file():
             raise DeploymentError(f"{file} is not there, which holds a part of {main}: copy it, too")
     return files
-
-
-def _open(runtime: Runtime, main: Path) -> Session:
-    with silence():
-        return runtime.open(main)
 
 
 def _overlap(first: tuple[float, float], other: tuple[float, float]) -> float:
@@ -299,26 +283,17 @@ def _check_levels(main: Path, session: Session, received: NDArray[np.float32], i
     if is_stated:
         session.notes.append(f"images are given from {lower:.4g} to {upper:.4g}, as stated")
         return
-    mean, std = next(
-        (numbers for usual, numbers in NORMALISATIONS.items() if _overlap(usual, session.levels) >= ALIKE),
-        ("MEAN", "STD"),
-    )
     raise DeploymentError(
         f"{main} was made for images from {session.levels[0]:.4g} to {session.levels[1]:.4g}, by the levels of its "
         f"input, and would get images from {lower:.4g} to {upper:.4g}. State what it expects of images in [0, 1], "
-        f"(images - mean) / std: FILE,mean={mean},std={std}, or in Python "
-        f"preprocessing={{'mean': {mean}, 'std': {std}}}. Mean 0 and std 1 leave them as they are"
+        "(images - mean) / std: FILE,mean=MEAN,std=STD, or in Python preprocessing={'mean': MEAN, 'std': STD}. Mean 0 "
+        "and std 1 leave them as they are"
     )
 
 
 def _describe_source(model: Model) -> dict[str, Any]:
     """Return what tells the trained model from others that a deployed network was converted from."""
-    return {"framework": model.framework, "weights": weights_digest_of(model)}
-
-
-def weights_digest_of(model: Model) -> str | None:
-    """Return the SHA-256 of what a model has learned, None where it is not known."""
-    return Classifier(model).weights_digest
+    return {"framework": model.framework, "weights": Classifier(model).weights_digest}
 
 
 def _describe(network: DeployedNetwork) -> dict[str, Any]:
@@ -361,17 +336,12 @@ def _preprocess(preprocessing: dict[str, Any] | None, images: NDArray[np.float32
     """Return images (N, H, W, C) as the network behind a preprocessing with axes of such images gets them."""
     settings = preprocessing or {}
     x = np.flip(images, settings["flip_axis"]) if settings.get("flip_axis") is not None else images
-    axis = settings.get("axis")
-    for name, change in (("mean", np.subtract), ("std", np.divide)):
-        if settings.get(name) is not None:
-            values = np.asarray(settings[name], np.float32)
-            x = change(x, values if axis is None else values.reshape(-1, *[1] * (-axis - 1)))
-    return np.ascontiguousarray(x, np.float32)
+    return np.ascontiguousarray((x - along(settings, "mean", 0)) / along(settings, "std", 1), np.float32)
 
 
 def _key(model: Model, name: str, runtime: Runtime, images: NDArray[np.float32] | None) -> str | None:
     """Return what tells a conversion from others; None where the model's weights are not known."""
-    weights = weights_digest_of(model)
+    weights = Classifier(model).weights_digest
     if weights is None or model.architecture is None:
         return None
     return json_digest(
@@ -388,28 +358,21 @@ def _key(model: Model, name: str, runtime: Runtime, images: NDArray[np.float32] 
     )[:32]
 
 
-def _find_or_write(
-    folder: Path, runtime: Runtime, write: Callable[[Path], None], path: str | os.PathLike[str] | None
-) -> Files:
-    """Return a converted network's files in a folder, written now if need be, or copied to a path."""
+def _find_or_write(folder: Path, runtime: Runtime, write: Callable[[Path], None]) -> Path:
+    """Return a converted network's main file in a folder of the user cache, written now if need be."""
+    name = f"{WRITTEN}{runtime.suffix}"
     if not _is_whole(folder, runtime):
         make_directory(folder.parent)
         with tempfile.TemporaryDirectory(prefix=".", dir=folder.parent) as temporary:
-            made = Path(temporary) / "made"
+            made = Path(temporary, "made")
             made.mkdir()
-            main = made / f"{WRITTEN}{runtime.suffix}"
-            with silence():
-                write(main)
-            (made / DIGEST).write_text(Files.of(main, runtime.beside(main)).sha256, encoding="ascii")
-            _publish(made, folder, runtime, Path(temporary) / "broken")
-    main = folder / f"{WRITTEN}{runtime.suffix}"
-    if path is not None:
-        copy = as_path(path, "path")
-        runtime.copy(main, copy)
-        if len(runtime.beside(copy)) != len(runtime.beside(main)):
-            raise DeploymentError(f"{copy} belongs to files of other names: call it {main.name}")
-        main = copy
-    return Files.of(main, runtime.beside(main))
+            write(made / name)
+            (made / DIGEST).write_text(Files.of(made / name, runtime.beside(made / name)).sha256, encoding="ascii")
+            with suppress(FileNotFoundError):
+                folder.rename(Path(temporary, "broken"))
+            with suppress(OSError):  # another process was first
+                made.rename(folder)
+    return folder / name
 
 
 def _is_whole(folder: Path, runtime: Runtime) -> bool:
@@ -419,16 +382,3 @@ def _is_whole(folder: Path, runtime: Runtime) -> bool:
         return (folder / DIGEST).read_text(encoding="ascii") == Files.of(main, runtime.beside(main)).sha256
     except (OSError, ValueError, DeploymentError):
         return False
-
-
-def _publish(made: Path, folder: Path, runtime: Runtime, broken: Path) -> None:
-    """Give a folder its name, unless another process was first; what is broken there is moved away."""
-    if _is_whole(folder, runtime):
-        return
-    with suppress(FileNotFoundError):
-        folder.rename(broken)
-    try:
-        made.rename(folder)
-    except OSError:
-        if not _is_whole(folder, runtime):
-            raise

@@ -7,29 +7,27 @@ host sets its size when it starts, through a function that ExecuTorch calls expe
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+import weakref
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import DeploymentError, HostError, UsageError
+from ..errors import DeploymentError
 from ..hosts import environments
 from ..hosts.process import HostProcess
 from ..models.model import Model
 from ..untrusted import read_network
 from .base import Conversion, Runtime
-from .layouts import read_layout
-from .sessions import BatchSession, Session
+from .sessions import Layout, Session
 
 HOST = "executorch"
 SIZE = 64  # images in the batch that a program is made for
 LARGEST = 2**31  # bytes of a file
 
 
-class ExecuTorch(Runtime):
+class _ExecuTorch(Runtime):
     name = "executorch"
     package = "executorch"
     extra = "hosts"
@@ -51,14 +49,14 @@ class ExecuTorch(Runtime):
     def version(self) -> str:
         return environments.describe(HOST)["version"] if environments.is_ready(HOST) else "unknown"
 
-    def missing(self) -> str:
+    def explain_absence(self) -> str:
         if environments.is_ready(HOST):
             return ""
         return f"{self.name} runs in an environment of its own: create it with robustcmp hosts create {HOST}"
 
     def process(self) -> HostProcess:
         """Return the process that converts and answers; one that has ended is replaced."""
-        with self._starting, _as_deployment_errors():
+        with self._starting:
             if self._process is None or not self._process.alive:
                 self._process = environments.start(HOST)
             return self._process
@@ -75,67 +73,31 @@ class ExecuTorch(Runtime):
             "flattened": architecture.flattened,
         }
         process = self.process()
-        with _as_deployment_errors():
-            number = process.call("build", architecture=described, seed=0)[0]["is"]
-            try:
-                process.call("set_weights", weights, of=number)
-                images = {} if calibration is None or kind != "int8" else {"images": calibration}
-                shape = list(architecture.input_shape)
-                _, answer = process.call("convert", images, of=number, kind=kind, batch=SIZE, shape=shape)
-            finally:
-                process.forget(number)
+        number = process.call("build", architecture=described, seed=0)[0]["is"]
+        try:
+            process.call("set_weights", weights, of=number)
+            images = {} if calibration is None or kind != "int8" else {"images": calibration}
+            shape = list(architecture.input_shape)
+            _, answer = process.call("convert", images, of=number, kind=kind, batch=SIZE, shape=shape)
+        finally:
+            process.forget(number)
         path.write_bytes(answer["program"].tobytes())
 
-    def open(self, path: Path) -> Session:
+    def load(self, path: Path) -> Session:
         content = read_network(path, LARGEST)
         if content[4:8] != b"ET12":
             raise DeploymentError(f"{path} is no program of ExecuTorch: it should have ET12 as its bytes 5 to 8")
-        opened = _Program(self, content, str(path))
-        shape, layout = read_layout(str(path), opened.input)
-        if len(opened.output) != 2 or opened.output[0] != opened.input[0]:
-            raise DeploymentError(
-                f"{path} should answer {opened.input[0]} images with a row of logits each, and gives {opened.output}"
-            )
-        size = opened.input[0]
-        return BatchSession(str(path), opened, shape, layout, [f"asked in batches of {size}"], [size])
+        process = self.process()
+        number = process.call("load", {"program": np.frombuffer(content, np.uint8)})[0]["is"]
+        _, sizes = process.call("sizes", of=number)
+
+        def ask(images: NDArray[Any]) -> Any:
+            _, answer = process.call("logits", {"images": images}, of=number)
+            return answer["logits"]
+
+        session = Session(Layout.of(sizes["input"].tolist(), "float32", str(path)), ask)
+        weakref.finalize(session, process.forget, number)
+        return session
 
 
-class _Program:
-    """A program in the process; where that has ended, in the next one."""
-
-    def __init__(self, runtime: ExecuTorch, content: bytes, name: str):
-        self._runtime, self._name = runtime, name
-        self._content = np.frombuffer(content, np.uint8)
-        self._open()
-
-    def _open(self) -> None:
-        self._process = self._runtime.process()
-        with _as_deployment_errors(f"{self._name} cannot be opened: "):
-            answer, _ = self._process.call("open", {"program": self._content})
-            self._number: int = answer["is"]
-            _, sizes = self._process.call("sizes", of=self._number)
-        self.input: list[int] = sizes["input"].tolist()
-        self.output: list[int] = sizes["output"].tolist()
-
-    def __call__(self, images: NDArray[np.float32]) -> Any:
-        if not self._process.alive:
-            self._open()
-        with _as_deployment_errors():
-            _, answer = self._process.call("logits", {"images": images}, of=self._number)
-        return answer["logits"]
-
-    def __del__(self) -> None:
-        if hasattr(self, "_number"):
-            self._process.forget(self._number)
-
-
-@contextmanager
-def _as_deployment_errors(before: str = "") -> Iterator[None]:
-    """Let what a host says be a `DeploymentError`."""
-    try:
-        yield
-    except (HostError, UsageError) as error:
-        raise DeploymentError(f"{before}{error}") from None
-
-
-RUNTIME = ExecuTorch()
+RUNTIME = _ExecuTorch()

@@ -29,10 +29,9 @@ from ..frameworks import get_framework
 from ..frameworks.keras_networks import call_arguments
 from ..models.model import Model
 from ..threads import cores
-from ..untrusted import check_answers, read_network
+from ..untrusted import read_network
 from .base import Conversion, Runtime
-from .layouts import BYTES, Layout
-from .sessions import LayoutSession, Session
+from .sessions import BYTES, Layout, Session
 from .silence import silence
 
 IDENTIFIER = slice(4, 8)
@@ -46,6 +45,7 @@ class _LiteRT(Runtime):
     package = "ai-edge-litert"
     extra = "litert"
     suffix = ".tflite"
+    can_crash = True
     converters = ("tensorflow", "tensorflow-cpu", "keras")
     conversions = {
         "": Conversion("float32", "as trained"),
@@ -64,9 +64,10 @@ class _LiteRT(Runtime):
             images = np.ascontiguousarray(calibration.transpose(0, 3, 1, 2) if first else calibration)
         write_bytes_atomically(path, _convert(network, shape, kind, images))
 
-    def open(self, path: Path) -> Session:
-        content = _content(path)
-        check_answers(path, content, try_file, "LiteRT")
+    def load(self, path: Path) -> Session:
+        content = read_network(path, MOST_BYTES)
+        if content[IDENTIFIER] != b"TFL3":
+            raise DeploymentError(f"{path} is not a TFLite file. Convert the network again, or copy the file again.")
         return _Network(path, content)
 
 
@@ -139,32 +140,6 @@ def _convert(network: Any, shape: tuple[int, ...], kind: str, calibration: NDArr
 # opening ---------------------------------------------------------------------------------------------------------
 
 
-def try_file(content: bytes) -> None:
-    """Ask a network with images of ones, in batches of several sizes where it takes them, in a process of its own."""
-    import numpy as np
-    from ai_edge_litert.interpreter import Interpreter
-
-    interpreter = Interpreter(model_content=content)
-    for n in (3, 1):  # first another number than a file has by itself
-        for taken in interpreter.get_input_details():
-            if taken["shape_signature"][:1] == -1:
-                interpreter.resize_tensor_input(taken["index"], [n, *taken["shape"][1:]], strict=True)
-        interpreter.allocate_tensors()
-        for taken in interpreter.get_input_details():
-            interpreter.set_tensor(taken["index"], np.ones(taken["shape"], taken["dtype"]))
-        interpreter.invoke()
-        for answer in interpreter.get_output_details():
-            interpreter.get_tensor(answer["index"])
-
-
-def _content(path: Path) -> bytes:
-    """Return the bytes of a file that says that it is one of LiteRT."""
-    content = read_network(path, MOST_BYTES)
-    if content[IDENTIFIER] != b"TFL3":
-        raise DeploymentError(f"{path} is not a TFLite file. Convert the network again, or copy the file again.")
-    return content
-
-
 class _Format(NamedTuple):
     """How a file stores the numbers of images or logits: value = scale · (stored - zero)."""
 
@@ -213,12 +188,14 @@ class _Format(NamedTuple):
             return stored
         return (stored.astype(np.float32) - self.zero) * self.scale
 
-    def describe(self, name: str) -> str:
+    def describe(self, name: str) -> list[str]:
+        if not self.is_quantised:
+            return []
         low, high = self.range
-        return f"{name} in {self.dtype}: 256 levels from {low:.4g} to {high:.4g}"
+        return [f"{name} in {self.dtype}: 256 levels from {low:.4g} to {high:.4g}"]
 
 
-class _Network(LayoutSession):
+class _Network(Session):
     """A network in LiteRT's interpreter, which answers one thread at a time, with all cores."""
 
     def __init__(self, path: Path, content: bytes):
@@ -244,7 +221,7 @@ class _Network(LayoutSession):
         self.holds_bytes = self._images.holds_bytes
         self.bounds = (0, BYTES) if self.holds_bytes else (0, 1)
         self.levels = self._images.range if self._images.is_quantised else None
-        self.notes = self._describe()
+        self.notes = [*self._images.describe("images"), *self._logits.describe("logits"), *self.layout.notes]
 
     def _ask(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the logits of a batch in the layout and of a size that the file takes."""
@@ -267,16 +244,6 @@ class _Network(LayoutSession):
                 f"({len(images)}, K)"
             )
         return self._logits.restore(answer)
-
-    def _describe(self) -> list[str]:
-        notes = []
-        if self.layout.order == "NCHW":
-            notes.append("images are passed channels first")
-        if self._images.is_quantised:
-            notes.append(self._images.describe("images"))
-        if self._logits.is_quantised:
-            notes.append(self._logits.describe("logits"))
-        return notes + self.layout.notes
 
 
 RUNTIME = _LiteRT()

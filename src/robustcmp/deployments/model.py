@@ -21,7 +21,7 @@ from ..models.preflight import DEPENDENCE
 from .base import Runtime
 from .sessions import Session
 
-Gradient = Literal["source", "finite-differences", "none"]
+Gradient = Literal["source", "finite-differences"]
 PROBES = 8  # images
 SIDE = 32  # of random images, where any size is taken
 SUMS = 0.05  # how far probabilities that were rounded to 8 bits may be from 1 in all
@@ -107,13 +107,11 @@ class DeployedNetwork:
         self._lower, self._scale = np.float32(lower), np.float32(session.bounds[1] / (upper - lower))
         self.alone, self.outputs, self._rounded = False, "logits", False
         self.notes = list(session.notes)
-        self._shape = session.shape
-        self._probe(session.shape, session.bounds[1])
+        self._probe(session.bounds[1])
 
-    def _probe(self, shape: tuple[int, ...], largest: float) -> None:
+    def _probe(self, largest: float) -> None:
         """Ask about random images: what kind of numbers come out, and whether a batch changes them."""
-        if len(shape) == 1:
-            shape = (shape[0], 1, 1)  # a row of values
+        shape = (*self._session.layout.shape, 1, 1)[:3]  # also of a row of values
         drawn = np.random.default_rng(0).random((PROBES, *(size or SIDE for size in shape)), np.float32)
         images = np.float32(largest) * drawn
         together = self._ask(images)
@@ -144,9 +142,8 @@ class DeployedNetwork:
     def _check_size(self, shape: tuple[int, ...]) -> None:
         """Raise `DeploymentError` for images of another size than the network's; 0 stands for any."""
         layout = self._session.layout
-        fits = tuple(shape) == self._shape if layout is None else layout.for_images(shape).fits(shape)
-        if not fits:
-            takes = f"{self._shape[0]} values an image" if len(self._shape) == 1 else f"images {self._shape}"
+        if not layout.for_images(shape).fits(shape):
+            takes = f"{layout.shape[0]} values an image" if layout.order == "flat" else f"images {layout.shape}"
             raise DeploymentError(
                 f"{self.files.main} takes {takes}, received images {tuple(shape)}. Compare it on the data set that it "
                 "was trained for."
@@ -236,13 +233,8 @@ def channels_last(source: Model) -> dict[str, Any]:
 
 def to_numpy(preprocessing: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Return what is done to images with means and deviations in NumPy; None where it is nothing."""
-    return {name: _to_numpy(value) for name, value in (preprocessing or {}).items()} or None
-
-
-def _to_numpy(value: Any) -> Any:
-    """Return a mean or a deviation in NumPy, whatever framework it is of."""
-    if value is None or isinstance(value, int | float | np.ndarray):
-        return np.float32(value) if isinstance(value, float) else value
-    import eagerpy as ep
-
-    return np.asarray(value if isinstance(value, list | tuple) else ep.astensor(value).numpy(), np.float32)
+    settings = dict(preprocessing or {})
+    for name in ("mean", "std"):
+        if settings.get(name) is not None:
+            settings[name] = np.asarray(settings[name], np.float32)
+    return settings or None

@@ -137,27 +137,31 @@ def _rows_by_channel(kernel: NDArray[Any], flattened: tuple[int, int, int]) -> N
 
 def external_files(path: Path) -> list[Path]:
     """Return the files that hold values of an ONNX network, as ``torch.onnx.export`` writes them beside its own."""
-    content = read_network(path, MOST_BYTES)
-    if LOCATION not in content:
-        return []
-    with _onnx_errors(path):
-        outside = _external_arrays(_import_onnx().load_model_from_string(content), path)
-    return [*dict.fromkeys(file for _, file in outside)]
+    return [*dict.fromkeys(file for _, file in _read(path)[1])]
 
 
 def read_whole(path: Path) -> bytes:
     """Return an ONNX network as the bytes of one file, with the values that lie in files beside its own."""
-    content = read_network(path, MOST_BYTES)
-    if LOCATION not in content:
-        return content
+    model, outside = _read(path)
+    if not outside:
+        return read_network(path, MOST_BYTES)
     with _onnx_errors(path):
-        model = _import_onnx().load_model_from_string(content)
-        for array, _ in _external_arrays(model, path):
+        for array, _ in outside:
             _import_onnx().external_data_helper.load_external_data_for_tensor(array, str(path.parent))
             array.ClearField("external_data")
             array.ClearField("data_location")
         one_file: bytes = model.SerializeToString()
     return one_file
+
+
+def _read(path: Path) -> tuple[Any, list[tuple[Any, Path]]]:
+    """Return a network, None if all of its values are in its file, and the arrays in others with these files."""
+    content = read_network(path, MOST_BYTES)
+    if LOCATION not in content:
+        return None, []
+    with _onnx_errors(path):
+        model = _import_onnx().load_model_from_string(content)
+        return model, _external_arrays(model, path)
 
 
 @contextmanager

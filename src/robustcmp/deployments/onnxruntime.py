@@ -15,11 +15,9 @@ from ..errors import DeploymentError, in_one_line
 from ..frameworks import get_framework
 from ..models.model import Model
 from ..threads import cores
-from ..untrusted import check_answers
 from .base import Conversion, Runtime, image_shape
-from .layouts import Layout, Tensor, choose_tensors
 from .onnx_files import external_files, read_levels, read_whole, write_onnx
-from .sessions import LayoutSession, Session
+from .sessions import Layout, Session, Tensor, choose_tensors
 from .silence import silence
 
 PERCENTILE = 99.99
@@ -35,6 +33,7 @@ class OnnxRuntime(Runtime):
     package = "onnxruntime"
     extra = "onnx"
     suffix = ".onnx"
+    can_crash = True
     converters = ("onnx", "onnxscript", "torch")
     conversions = {
         "": Conversion("float32", "the same network as ONNX"),
@@ -61,36 +60,12 @@ class OnnxRuntime(Runtime):
     def beside(self, path: Path) -> list[Path]:
         return external_files(path)
 
-    def open(self, path: Path) -> Session:
+    def load(self, path: Path) -> Session:
         content = read_whole(path)
         levels = read_levels(content, path)
-        check_answers(path, content, try_file, "ONNX Runtime")
         session = _Network(path, content)
         session.levels = levels
         return session
-
-
-def try_file(content: bytes) -> None:
-    """Ask a network with images of ones, in batches of several sizes where it takes them, in a process of its own.
-
-    The file has no values in other files, and no library of operators is loaded for it.
-    """
-    import numpy as np
-    import onnxruntime
-
-    dtypes = {"tensor(float)": "float32", "tensor(double)": "float64", "tensor(float16)": "float16"}
-    side = 32  # of images, where any size is taken
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    for n in (3, 1):
-        images = {}
-        for value in session.get_inputs():
-            open_sizes = [n, *[side] * len(value.shape)]
-            sizes = [size if isinstance(size, int) else open_sizes[i] for i, size in enumerate(value.shape)]
-            images[value.name] = np.ones([max(size, 1) for size in sizes], dtypes.get(value.type, value.type[7:-1]))
-        session.run(None, images)
 
 
 def write_float(model: Model, images: NDArray[np.float32] | None, path: Path) -> None:
@@ -143,7 +118,7 @@ class _Calibration:
         return next(self._batches, None)
 
 
-class _Network(LayoutSession):
+class _Network(Session):
     """A network in ONNX Runtime."""
 
     def __init__(self, path: Path, content: bytes):
@@ -169,8 +144,6 @@ class _Network(LayoutSession):
         self.input = taken.name
         self._output = scores.name
         layout = Layout.of(taken.shape, taken.dtype, str(path))
-        if layout.order == "NCHW":
-            notes.insert(0, "its images have their channels first, (N, C, H, W)")
         super().__init__(layout, self._ask, notes)
 
     def _ask(self, x: NDArray[Any]) -> NDArray[Any]:

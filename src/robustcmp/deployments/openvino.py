@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -13,20 +14,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DeploymentError
-from ..frameworks.base import DataFormat
+from ..frameworks.base import pad, round_up
 from ..models.model import Model
 from ..provenance import package_version
 from ..threads import cores
-from ..untrusted import check_answers, read_network
+from ..untrusted import read_network
 from .base import Conversion, Runtime, first_line
-from .layouts import read_layout
-from .sessions import BatchSession, Session
+from .sessions import Layout, Session, Tensor, choose_tensors
 from .silence import silence
 from .torch_network import TRACING, build_torch_network, export_program
 
 MOST_BYTES = 2**31 - 1
-LENGTH = 8  # bytes, of the number that says where the .bin file begins behind the .xml file
 DTYPES = {"f32": "float32", "f16": "float16", "f64": "float64"}
+SIZES = 16  # of batches between two powers of two: for a new one, it chooses kernels and buffers anew
 
 
 class _OpenVINO(Runtime):
@@ -34,6 +34,7 @@ class _OpenVINO(Runtime):
     package = "openvino"
     extra = "openvino"
     suffix = ".xml"
+    can_crash = True
     converters = ("nncf", "torch")
     conversions = {
         "": Conversion("float32", "as it is"),
@@ -67,13 +68,10 @@ class _OpenVINO(Runtime):
         except Exception as error:  # RuntimeErrors of many kinds
             raise DeploymentError(f"OpenVINO cannot convert this network: {first_line(error)}") from None
 
-    def open(self, path: Path) -> Session:
+    def load(self, path: Path) -> Session:
         content = read_network(path, MOST_BYTES)
         weights = path.with_suffix(".bin")
-        if not weights.is_file():
-            raise DeploymentError(f"the weights of {path} are missing: expected the file {weights} beside it")
         values = read_network(weights, MOST_BYTES) if weights.stat().st_size else b""  # of a network without weights
-        check_answers(path, len(content).to_bytes(LENGTH, "little") + content + values, try_file, "OpenVINO")
         core = _core()
         try:
             network = core.read_model(content, values)
@@ -81,7 +79,7 @@ class _OpenVINO(Runtime):
             raise DeploymentError(
                 f"{path} is no network of OpenVINO, or it or its .bin file is cut: {first_line(error)}"
             ) from None
-        shape, layout, notes = _check(path, network)
+        layout, notes = _read_layout(path, network)
         options = {
             "INFERENCE_PRECISION_HINT": "f32",  # not the bfloat16 or float16 that some processors are faster with
             "EXECUTION_MODE_HINT": "ACCURACY",
@@ -90,42 +88,19 @@ class _OpenVINO(Runtime):
         }
         try:
             request = core.compile_model(network, "CPU", options).create_infer_request()
-            dtype = DTYPES[network.inputs[0].get_element_type().get_type_name()]
-
-            def ask(images: NDArray[np.float32]) -> Any:
-                (logits,) = request.infer([images.astype(dtype, copy=False)], share_inputs=True).values()
-                return logits
-
-            return BatchSession(str(path), ask, shape, layout, notes)
-        except DeploymentError:
-            raise
         except Exception as error:
             raise DeploymentError(f"OpenVINO cannot run {path}: {first_line(error)}") from None
+        lock = threading.Lock()
 
+        def ask(x: NDArray[Any]) -> Any:
+            try:
+                with lock:
+                    (logits,) = request.infer([pad(x, round_up(len(x), SIZES))], share_inputs=True).values()
+            except Exception as error:
+                raise DeploymentError(f"{path} does not answer {len(x)} images: {first_line(error)}") from None
+            return logits[: len(x)]
 
-def try_file(content: bytes) -> None:
-    """Ask a network with an image of ones, or with as many as it takes, in a process of its own.
-
-    The content is the .xml and the .bin file, one after the other, with the length of the first in eight bytes before.
-    """
-    import sys
-
-    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # as below
-    import numpy as np
-    import openvino
-
-    end = 8 + int.from_bytes(content[:8], "little")
-    core = openvino.Core()
-    try:
-        network = core.read_model(content[8:end], content[end:])
-    except Exception as error:
-        raise ValueError(f"it is no network of OpenVINO, or it or its .bin file is cut: {error}") from None
-    request = core.compile_model(network, "CPU", {"INFERENCE_NUM_THREADS": 1}).create_infer_request()
-    images = {}
-    for number, port in enumerate(network.inputs):
-        sizes = [1 if size.is_dynamic else size.get_length() for size in port.partial_shape]
-        images[number] = np.ones(sizes, port.get_element_type().to_dtype())
-    request.infer(images)
+        return Session(layout, ask, notes)
 
 
 def _openvino() -> ModuleType:
@@ -165,44 +140,29 @@ def _quantise(network: Any, calibration: NDArray[np.float32]) -> Any:
     return nncf.quantize(network, nncf.Dataset([image[None] for image in images]), subset_size=len(images))
 
 
-def _check(path: Path, network: Any) -> tuple[tuple[int, int, int], DataFormat, list[str]]:
-    """Return (H, W, C), the layout and notes of a network that was read; its batch is made free."""
-    if len(network.inputs) != 1 or len(network.outputs) != 1:
-        raise DeploymentError(
-            f"{path} has {len(network.inputs)} inputs and {len(network.outputs)} outputs, expected one of each: "
-            "images and logits"
-        )
-    images = network.inputs[0]
-    dimensions = images.partial_shape if images.partial_shape.rank.is_static else ()
-    sizes = [None if size.is_dynamic else size.get_length() for size in dimensions]
-    order = str(images.get_node().get_layout().to_string()).upper().strip("[]").replace(",", "")
-    layouts: dict[str, DataFormat] = {"NCHW": "channels_first", "NHWC": "channels_last"}
-    if order.isalpha() and order not in layouts:
+def _read_layout(path: Path, network: Any) -> tuple[Layout, list[str]]:
+    """Return how images become the input of a network that was read, and notes; its batch is made free."""
+    taken, _, notes = choose_tensors(str(path), _tensors(network.inputs), _tensors(network.outputs))
+    order = str(network.inputs[0].get_node().get_layout().to_string()).upper().strip("[]").replace(",", "")
+    if order.isalpha() and order not in ("NCHW", "NHWC"):
         raise DeploymentError(f"{path} takes images in the layout {order}, expected NCHW or NHWC: convert it with one")
-    shape, layout = read_layout(str(path), sizes, layouts.get(order))
-    types = [port.get_element_type().get_type_name() for port in (images, network.outputs[0])]
-    if any(kind not in DTYPES for kind in types):
-        raise DeploymentError(
-            f"{path} takes numbers of the type {types[0]} and gives {types[1]}, expected floating point: images "
-            "within the network's bounds, and logits"
-        )
+    layout = Layout.of([None, *taken.shape[1:]], taken.dtype, str(path), order if order.isalpha() else "")
     try:
-        network.reshape([-1, *sizes[1:]])
-        answer = network.outputs[0].partial_shape
-        free = answer.rank.is_static and len(answer) == 2 and answer[0].is_dynamic
+        network.reshape([-1, *(size or -1 for size in taken.shape[1:])])
     except Exception:
-        free = False
-    if not free:
-        raise DeploymentError(
-            f"{path} should answer a batch of any size with a row of logits an image, and gives "
-            f"{network.outputs[0].partial_shape}. Convert it with a batch axis that is not fixed"
-        )
-    notes = []
-    if layout == "channels_first":
-        notes.append("images are given as (N, C, H, W)")
-    if types != ["f32", "f32"]:
-        notes.append(f"images are given as {DTYPES[types[0]]}, logits come as {DTYPES[types[1]]}")
-    return shape, layout, notes
+        raise DeploymentError(f"{path} takes a fixed batch. Convert it with a batch axis that is not fixed") from None
+    return layout, notes
+
+
+def _tensors(ports: Any) -> list[Tensor]:
+    """Return inputs or outputs as OpenVINO describes them."""
+    tensors = []
+    for number, port in enumerate(ports):
+        dimensions = port.partial_shape if port.partial_shape.rank.is_static else ()
+        sizes = [None if size.is_dynamic else size.get_length() for size in dimensions]
+        kind = port.get_element_type().get_type_name()
+        tensors.append(Tensor(f"number {number}", DTYPES.get(kind, kind), sizes))
+    return tensors
 
 
 def _name_by_position(network: Any) -> None:

@@ -14,8 +14,8 @@ class _TorchCompile(TorchExport):
     name = "torch-compile"
     conversions = {"": Conversion("float32", "compiled for this machine (torch.compile, Inductor)")}
 
-    def missing(self) -> str:
-        reason = super().missing()
+    def explain_absence(self) -> str:
+        reason = super().explain_absence()
         if reason or has_compiler():
             return reason
         return f"{self.name} needs a C++ compiler, and there is none: install g++ (macOS: clang++), or name one in $CXX"

@@ -6,6 +6,7 @@ import logging
 import os
 import shutil
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -21,8 +22,7 @@ from ..provenance import package_version
 from ..threads import cores
 from ..untrusted import check_own, mark_own, own_mark
 from .base import Conversion, Runtime, first_line
-from .layouts import read_layout
-from .sessions import BatchSession, Session
+from .sessions import Layout, Session
 from .silence import silence
 from .torch_network import TRACING, as_usual, build_torch_network, check_torch, export_program
 
@@ -69,7 +69,7 @@ class TorchExport(Runtime):
                 raise DeploymentError(f"torch.export cannot save this network: {first_line(error)}") from None
         mark_own(path)
 
-    def open(self, path: Path) -> Session:
+    def load(self, path: Path) -> Session:
         check_own(path)
         check_torch(self.name)
         import torch
@@ -84,10 +84,11 @@ class TorchExport(Runtime):
                     for node in program.graph.nodes
                     if node.op == "placeholder" and node.name in program.graph_signature.user_inputs
                 )
-                shape, _ = read_layout(str(path), sizes, "channels_first")
+                shape = Layout.of([None, *sizes[1:]], "float32", str(path), "NCHW").shape
                 ask, batches, notes = self._make_function(program)
                 notes = [f"asked in batches of {', '.join(map(str, batches))}", *notes]
-                return BatchSession(str(path), _in_numpy(ask), shape, "channels_last", notes, batches)
+                layout = Layout(shape, "NHWC", None, "float32", [])  # torch takes such images without a copy
+                return Session(layout, _in_numpy(ask), notes, batches)
             except DeploymentError:
                 raise
             except Exception as error:
@@ -195,14 +196,18 @@ def _in_numpy(function: Any) -> Any:
     """
     import torch
 
+    lock = threading.Lock()
+
     def ask(images: NDArray[np.float32]) -> NDArray[np.float32]:
-        threads = torch.get_num_threads()
-        torch.set_num_threads(cores())
-        try:
-            with as_usual():
-                answer: NDArray[np.float32] = function(torch.from_numpy(images).permute(0, 3, 1, 2)).numpy()
-        finally:
-            torch.set_num_threads(threads)
+        batch = images.reshape(-1).reshape(images.shape)  # one stride, where a size is 1
+        with lock:
+            threads = torch.get_num_threads()
+            torch.set_num_threads(cores())
+            try:
+                with as_usual():
+                    answer: NDArray[np.float32] = function(torch.from_numpy(batch).permute(0, 3, 1, 2)).numpy()
+            finally:
+                torch.set_num_threads(threads)
         return answer
 
     return ask

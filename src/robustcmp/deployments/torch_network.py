@@ -21,7 +21,7 @@ from .silence import silence
 TRACING = threading.RLock()
 
 
-class TorchNetwork(NamedTuple):
+class _TorchNetwork(NamedTuple):
     """A trained network as torch has it.
 
     Attributes
@@ -44,7 +44,7 @@ class TorchNetwork(NamedTuple):
         return torch.tensor(np.ascontiguousarray(images.transpose(0, 3, 1, 2), np.float32))
 
 
-def build_torch_network(model: Model, runtime: str, calibration: NDArray[np.float32] | None = None) -> TorchNetwork:
+def build_torch_network(model: Model, runtime: str, calibration: NDArray[np.float32] | None = None) -> _TorchNetwork:
     """Return a trained network of any framework as a torch module, by its weights or as it is.
 
     What `robustcmp.wrap` puts around a network of one's own, preprocessing and logarithms of probabilities, is no
@@ -72,7 +72,7 @@ def build_torch_network(model: Model, runtime: str, calibration: NDArray[np.floa
         module: Any = torch.build(architecture, 0, "cpu")
         torch.set_weights(module, architecture, weights or {})
         shape = architecture.input_shape
-        return TorchNetwork(module, (shape[0], shape[1], shape[2]))
+        return _TorchNetwork(module, (shape[0], shape[1], shape[2]))
     try:
         torch.place(model.native, "auto")  # where it is
     except RobustcmpError as error:
@@ -83,7 +83,7 @@ def build_torch_network(model: Model, runtime: str, calibration: NDArray[np.floa
     if model.data_format == "channels_last":
         raise DeploymentError(f"{runtime} converts torch modules of images (N, C, H, W), received one of (N, H, W, C)")
     height, width, channels = image_shape(model, calibration)
-    return TorchNetwork(copy.deepcopy(model.native).cpu().eval(), (height, width, channels))
+    return _TorchNetwork(copy.deepcopy(model.native).cpu().eval(), (height, width, channels))
 
 
 def check_torch(runtime: str) -> None:
@@ -94,7 +94,7 @@ def check_torch(runtime: str) -> None:
         raise DeploymentError(f"converting to {runtime} needs torch: {error}") from None
 
 
-def export_program(network: TorchNetwork, runtime: str) -> Any:
+def export_program(network: _TorchNetwork, runtime: str) -> Any:
     """Return a network as a `torch.export.ExportedProgram` for batches of any size.
 
     Raises

@@ -9,7 +9,6 @@ import numpy as np
 from layers import ChannelsFirst, channels_first, channels_last
 from protocol import Array, serve
 
-NAMES = {"kernel": "W", "bias": "b", "mean": "avg_mean", "variance": "avg_var"}
 chainer.global_config.train = False
 
 
@@ -17,14 +16,14 @@ class ChainerNetwork(ChannelsFirst):  # type: ignore[misc]
     """A network of Chainer's links."""
 
     framework = "chainer"
+    version = chainer.__version__
+    attributes = {"kernel": "W", "bias": "b", "mean": "avg_mean", "variance": "avg_var"}
     differences = {
         "initialisation": "kernels LeCun normal, biases zero (Chainer)",
         "batch norm": "the variance moves towards that of n - 1 values",
     }
 
-    @staticmethod
-    def version() -> str:
-        return str(chainer.__version__)
+    relu = staticmethod(F.relu)
 
     def __init__(self, architecture: Dict[str, Any], seed: int) -> None:
         np.random.seed(seed)  # noqa: NPY002, Chainer draws its initial weights from there
@@ -39,20 +38,14 @@ class ChainerNetwork(ChannelsFirst):  # type: ignore[misc]
     def batch_norm(self, inputs: int, images: bool) -> Any:
         return L.BatchNormalization(inputs, decay=0.9, eps=1e-5)
 
-    def relu(self, x: Any) -> Any:
-        return F.relu(x)
-
     def max_pool(self, x: Any, size: int) -> Any:
         return F.max_pooling_2d(x, size, cover_all=False)
 
     def global_average_pool(self, x: Any) -> Any:
         return F.mean(x, axis=(2, 3))
 
-    def flatten(self, x: Any) -> Any:
+    def make_flat(self, x: Any) -> Any:
         return F.reshape(x, (x.shape[0], -1))
-
-    def weight(self, part: Any, kind: str) -> Any:
-        return getattr(part, NAMES.get(kind, kind))
 
     def read(self, holder: Any) -> Array:
         return getattr(holder, "array", holder)

@@ -6,7 +6,7 @@ Beside `build` and `set_weights`, for a network that is to be converted, it know
 call       header                      arrays                    answer
 =========  ==========================  ========================  ====================================
 `convert`  ``kind, batch, shape``      `images`, for int8        `program`, uint8
-`open`                                 `program`, uint8          ``is``, its number
+`load`                                 `program`, uint8          ``is``, its number
 `sizes`                                                          `input` and `output`, int64
 =========  ==========================  ========================  ====================================
 
@@ -73,15 +73,12 @@ class _Program:
 
 class ExecuTorchNetwork(TorchNetwork):  # type: ignore[misc]
     framework = "executorch"
+    version = version("executorch")
     calls = {
         "convert": (("kind", "batch", "shape", "images"), "arrays"),
-        "open": (("program",), "is"),
+        "load": (("program",), "is"),
         "sizes": ((), "arrays"),
     }
-
-    @staticmethod
-    def version() -> str:
-        return version("executorch")
 
     @staticmethod
     def threads(count: int) -> None:
@@ -91,7 +88,7 @@ class ExecuTorchNetwork(TorchNetwork):  # type: ignore[misc]
         _unsafe_reset_threadpool(count)  # unsafe while a program answers; calls come one at a time
 
     @staticmethod
-    def open(program: Array) -> _Program:
+    def load(program: Array) -> _Program:
         return _Program(program.tobytes())
 
     def convert(self, kind: str, batch: int, shape: Any, images: Any) -> Arrays:

@@ -46,16 +46,12 @@ class Keras3Network(KerasLayers):  # type: ignore[misc]
     """A Keras model, and what the backend is asked about it."""
 
     framework = f"keras-{BACKEND}"
+    version = f"{keras.__version__} on {BACKEND} {importlib.metadata.version(PACKAGES[BACKEND]).partition('+')[0]}"
     differences = {
         "initialisation": "kernels Glorot uniform, biases zero (Keras)",
         "batch norm": "the variance moves towards that of n values",
     }
     keras = keras
-
-    @staticmethod
-    def version() -> str:
-        package = PACKAGES[BACKEND]
-        return f"{keras.__version__} on {BACKEND} {importlib.metadata.version(package).partition('+')[0]}"
 
     @staticmethod
     def threads(count: int) -> None:

@@ -22,11 +22,11 @@ if BACKEND == "theano":
     # What Theano compiles is kept in the environment.
     os.environ["THEANO_FLAGS"] = f"floatX=float32,base_compiledir={os.path.join(sys.prefix, 'compiled')}"
     import keras
-    import theano as framework
+    import theano as backend
 else:
     # A TensorFlow 2 in the parent leaves it behind for its children, and 1.15 then executes eagerly.
     os.environ.pop("TF2_BEHAVIOR", None)
-    import tensorflow as framework
+    import tensorflow as backend
     from tensorflow import keras
 
 K = keras.backend
@@ -45,18 +45,15 @@ class KerasNetwork(KerasLayers):  # type: ignore[misc]
     """A Keras model with what is asked of it, compiled when it is first asked."""
 
     framework = BACKEND
+    version = f"{backend.__version__} with Keras {keras.__version__}"
     differences = {"initialisation": "kernels Glorot uniform, biases zero (Keras)", **DIFFERENCES[BACKEND]}
     keras = keras
 
     @staticmethod
-    def version() -> str:
-        return f"{framework.__version__} with Keras {keras.__version__}"
-
-    @staticmethod
     def threads(count: int) -> None:
         if BACKEND == "tensorflow":  # Theano takes OMP_NUM_THREADS
-            config = framework.ConfigProto(intra_op_parallelism_threads=count, inter_op_parallelism_threads=1)
-            K.set_session(framework.Session(config=config))
+            config = backend.ConfigProto(intra_op_parallelism_threads=count, inter_op_parallelism_threads=1)
+            K.set_session(backend.Session(config=config))
 
     def __init__(self, architecture: Dict[str, Any], seed: int) -> None:
         super().__init__(architecture, seed)

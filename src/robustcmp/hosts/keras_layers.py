@@ -9,7 +9,6 @@ from typing import Any, Dict
 import numpy as np
 from layers import LayersNetwork
 
-NAMES = {"mean": "moving_mean", "variance": "moving_variance"}
 EPSILON = 1.0000001e-5  # of batch norms: Theano refuses 1e-5, which is a little less in float32
 
 
@@ -25,6 +24,7 @@ class KerasLayers(LayersNetwork, ABC):  # type: ignore[misc]
     """
 
     keras: Any = None
+    attributes = {"mean": "moving_mean", "variance": "moving_variance"}
 
     def __init__(self, architecture: Dict[str, Any], seed: int) -> None:
         self._seeds = np.random.RandomState(seed)
@@ -51,7 +51,7 @@ class KerasLayers(LayersNetwork, ABC):  # type: ignore[misc]
     def global_average_pool(self, x: Any) -> Any:
         return self.keras.layers.GlobalAveragePooling2D()(x)
 
-    def flatten(self, x: Any) -> Any:
+    def make_flat(self, x: Any) -> Any:
         return self.keras.layers.Flatten()(x)
 
     def pad(self, x: Any, padding: int) -> Any:
@@ -59,9 +59,6 @@ class KerasLayers(LayersNetwork, ABC):  # type: ignore[misc]
 
     def add(self, x: Any, y: Any) -> Any:
         return self.keras.layers.add([x, y])
-
-    def weight(self, part: Any, kind: str) -> Any:
-        return getattr(part, NAMES.get(kind, kind))
 
     def _initial(self) -> Any:
         return self.keras.initializers.glorot_uniform(seed=int(self._seeds.randint(1, 2**31 - 1)))

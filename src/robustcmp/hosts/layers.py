@@ -16,7 +16,7 @@ WEIGHTS = {
     "BatchNorm": ("gamma", "beta", "mean", "variance"),
 }
 STATISTICS = ("mean", "variance")
-WITHOUT_WEIGHTS = {"Relu": "relu", "GlobalAveragePool": "global_average_pool", "Flatten": "flatten"}
+WITHOUT_WEIGHTS = {"Relu": "relu", "GlobalAveragePool": "global_average_pool", "Flatten": "make_flat"}
 
 Layer = Dict[str, Any]
 Flattened = Dict[str, Sequence[int]]  # the (H, W, C) before the flatten that a dense layer follows
@@ -30,11 +30,15 @@ class LayersNetwork(Network, ABC):  # type: ignore[misc]
 
     Attributes
     ----------
+    attributes : dict of str to str
+        What the framework's layers call their kernel, bias, gamma, beta, mean and variance, where not so.
     parts : dict of str to object
         The layers that have weights, by name.
     flattened : dict of str to tuple of int
         The (H, W, C) that was flattened before a dense layer, by its name.
     """
+
+    attributes: Dict[str, str] = {}
 
     def __init__(self, architecture: Dict[str, Any], seed: int) -> None:
         self.flattened: Flattened = architecture["flattened"]
@@ -69,12 +73,8 @@ class LayersNetwork(Network, ABC):  # type: ignore[misc]
         """Return the mean of every channel."""
 
     @abstractmethod
-    def flatten(self, x: Any) -> Any:
+    def make_flat(self, x: Any) -> Any:
         """Return images as features."""
-
-    @abstractmethod
-    def weight(self, part: Any, kind: str) -> Any:
-        """Return what holds a part's kernel, bias, gamma, beta, mean or variance."""
 
     @abstractmethod
     def read(self, holder: Any) -> Array:
@@ -87,6 +87,10 @@ class LayersNetwork(Network, ABC):  # type: ignore[misc]
     @abstractmethod
     def zeros(self, holder: Any) -> Any:
         """Return the velocity of a weight, which holds zeros."""
+
+    def weight(self, part: Any, kind: str) -> Any:
+        """Return what holds a part's kernel, bias, gamma, beta, mean or variance."""
+        return getattr(part, self.attributes.get(kind, kind))
 
     def pad(self, x: Any, padding: int) -> Any:
         """Return images with a border of zeros, for frameworks whose convolutions add none."""

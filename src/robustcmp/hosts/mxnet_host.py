@@ -8,18 +8,18 @@ from mxnet import autograd, nd
 from mxnet.gluon import loss, nn
 from protocol import Array, serve
 
-NAMES = {"kernel": "weight", "mean": "running_mean", "variance": "running_var"}
-
 
 class MXNetNetwork(ChannelsFirst):  # type: ignore[misc]
     """A network of Gluon's layers."""
 
     framework = "mxnet"
+    version = mx.__version__
+    attributes = {"kernel": "weight", "mean": "running_mean", "variance": "running_var"}
     differences = {"initialisation": "kernels uniform in ±0.07, biases zero (Gluon)"}
 
-    @staticmethod
-    def version() -> str:
-        return str(mx.__version__)
+    relu = staticmethod(nd.relu)
+    make_flat = staticmethod(nd.flatten)
+    zeros = staticmethod(nd.zeros_like)
 
     def __init__(self, architecture: Dict[str, Any], seed: int) -> None:
         super().__init__(architecture, seed)
@@ -37,9 +37,6 @@ class MXNetNetwork(ChannelsFirst):  # type: ignore[misc]
     def batch_norm(self, inputs: int, images: bool) -> Any:
         return nn.BatchNorm(epsilon=1e-5, momentum=0.9, in_channels=inputs)
 
-    def relu(self, x: Any) -> Any:
-        return nd.relu(x)
-
     def max_pool(self, x: Any, size: int) -> Any:
         # Outside of a training it keeps nothing to find the way back by, and its gradient is zero.
         with autograd.train_mode() if autograd.is_recording() else autograd.predict_mode():
@@ -48,20 +45,14 @@ class MXNetNetwork(ChannelsFirst):  # type: ignore[misc]
     def global_average_pool(self, x: Any) -> Any:
         return x.mean(axis=(2, 3))
 
-    def flatten(self, x: Any) -> Any:
-        return nd.flatten(x)
-
     def weight(self, part: Any, kind: str) -> Any:
-        return getattr(part, NAMES.get(kind, kind)).data()
+        return super().weight(part, kind).data()
 
     def read(self, holder: Any) -> Array:
         return holder.asnumpy()
 
     def write(self, holder: Any, array: Array) -> None:
         holder[:] = nd.array(array)
-
-    def zeros(self, holder: Any) -> Any:
-        return nd.zeros_like(holder)
 
     def logits(self, images: Array) -> Array:
         return self.apply(nd.array(channels_first(images))).asnumpy()

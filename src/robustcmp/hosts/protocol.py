@@ -122,14 +122,11 @@ class Channel:
             raise ProtocolError(f"expected a header of at most {MOST_HEADER} bytes, received {length}")
         try:
             content = json.loads(self._read(bytearray(length)).decode("utf-8"))
-            described = [
-                (str(name), str(dtype), tuple(int(size) for size in shape))
-                for name, dtype, shape in content.pop("arrays")
-            ]
+            described = content.pop("arrays")
+            total = sum(_count_bytes(*array) for array in described)
             in_memory = content.pop("memory", False)
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
             raise ProtocolError(f"expected a header in JSON, received something else: {error}") from error
-        total = sum(_count_bytes(*array) for array in described)
         if total > MOST_ARRAYS:
             raise ProtocolError(f"expected arrays of at most {MOST_ARRAYS} bytes, received {total}")
         memory = self.memory if in_memory else None
@@ -167,15 +164,15 @@ class Channel:
         return buffer
 
 
-def _count_bytes(name: str, dtype: str, shape: Tuple[int, ...]) -> int:
+def _count_bytes(name: str, dtype: str, shape: List[int]) -> int:
     """Return the size of an array, or raise `ProtocolError` for one that cannot be."""
-    if dtype in DTYPES and len(shape) <= MOST_DIMENSIONS and min(shape, default=0) >= 0:
-        total = filled = np.dtype(dtype).itemsize
+    is_known = isinstance(name, str) and dtype in DTYPES and len(shape) <= MOST_DIMENSIONS
+    if is_known and all(type(size) is int and size >= 0 for size in shape):
+        filled = np.dtype(dtype).itemsize
         for size in shape:
-            total *= size
             filled *= size or 1  # an empty array, too, may not have dimensions that NumPy cannot multiply
         if filled <= MOST_ARRAYS:
-            return total
+            return 0 if 0 in shape else filled
     raise ProtocolError(f"the array {name!r} cannot be: {dtype} of the shape {shape}")
 
 
@@ -194,13 +191,9 @@ class Network:
     """
 
     framework = ""  # its name
+    version = ""  # the framework's
     differences: Dict[str, str] = {}  # what stays its own in a training that is otherwise the same everywhere
     calls: Dict[str, Tuple[Tuple[str, ...], str]] = {}  # more than `CALLS`, if it has any
-
-    @staticmethod
-    def version() -> str:
-        """Return the framework's version."""
-        return ""
 
     @staticmethod
     def threads(count: int) -> None:
@@ -292,7 +285,7 @@ def serve(network: Any) -> None:
         "protocol": VERSION,
         "shares_memory": memory is not None,
         "framework": network.framework,
-        "version": network.version(),
+        "version": str(network.version),
         "differences": network.differences,
         "python": ".".join(map(str, sys.version_info[:3])),
         "numpy": np.__version__,
@@ -302,23 +295,21 @@ def serve(network: Any) -> None:
     calls = _Calls(network)
     try:
         while True:
-            _answer_next(channel, calls)
+            content, arrays = channel.receive()
+            channel.send(*_try(calls, content, arrays))
     except Closed:
         _end()
 
 
-def _answer_next(channel: Channel, calls: _Calls) -> None:
-    content, arrays = channel.receive()
+def _try(calls: _Calls, content: Dict[str, Any], arrays: Arrays) -> Tuple[Dict[str, Any], Arrays]:
+    """Return the answer to a call, or what it raised."""
     try:
-        answer, answered = calls.answer(content, arrays)
-        channel.send(answer, answered)
-    except Closed:
-        raise
+        return calls.answer(content, arrays)
     except Exception as error:
         traceback.print_exc()
         text = f"{type(error).__name__}: {error}"
         full = isinstance(error, MemoryError) or any(words in text for words in OUT_OF_MEMORY)
-        channel.send({"error": text, "out_of_memory": full})
+        return {"error": text, "out_of_memory": full}, {}
 
 
 def _end() -> None:

@@ -8,25 +8,28 @@ from layers import ChannelsFirst, channels_first, channels_last
 from protocol import Array, serve
 from torch import nn
 
-NAMES = {"kernel": "weight", "gamma": "weight", "beta": "bias", "mean": "running_mean", "variance": "running_var"}
-
 
 class TorchNetwork(ChannelsFirst):  # type: ignore[misc]
     """A network of `torch.nn`'s layers."""
 
     framework = "torch"
+    version = torch.__version__
+    attributes = {
+        "kernel": "weight",
+        "gamma": "weight",
+        "beta": "bias",
+        "mean": "running_mean",
+        "variance": "running_var",
+    }
     differences = {
         "initialisation": "kernels and biases uniform in ±1/√fan_in (torch.nn)",
         "batch norm": "the variance moves towards that of n - 1 values",
     }
 
-    @staticmethod
-    def version() -> str:
-        return str(torch.__version__)
-
-    @staticmethod
-    def threads(count: int) -> None:
-        torch.set_num_threads(count)
+    threads = staticmethod(torch.set_num_threads)
+    relu = staticmethod(F.relu)
+    max_pool = staticmethod(F.max_pool2d)
+    zeros = staticmethod(torch.zeros_like)
 
     def __init__(self, architecture: Dict[str, Any], seed: int) -> None:
         torch.manual_seed(seed)
@@ -42,20 +45,11 @@ class TorchNetwork(ChannelsFirst):  # type: ignore[misc]
     def batch_norm(self, inputs: int, images: bool) -> nn.Module:
         return (nn.BatchNorm2d if images else nn.BatchNorm1d)(inputs, eps=1e-5, momentum=0.1)
 
-    def relu(self, x: Any) -> Any:
-        return F.relu(x)
-
-    def max_pool(self, x: Any, size: int) -> Any:
-        return F.max_pool2d(x, size)
-
     def global_average_pool(self, x: Any) -> Any:
         return x.mean(3).mean(2)
 
-    def flatten(self, x: Any) -> Any:
+    def make_flat(self, x: Any) -> Any:
         return x.reshape(x.shape[0], -1)
-
-    def weight(self, part: Any, kind: str) -> Any:
-        return getattr(part, NAMES.get(kind, kind))
 
     def read(self, holder: Any) -> Array:
         return holder.detach().numpy()
@@ -63,9 +57,6 @@ class TorchNetwork(ChannelsFirst):  # type: ignore[misc]
     def write(self, holder: Any, array: Array) -> None:
         with torch.no_grad():
             holder.copy_(torch.from_numpy(array))
-
-    def zeros(self, holder: Any) -> Any:
-        return torch.zeros_like(holder)
 
     def train(self, training: bool) -> None:
         for part in self.parts.values():

@@ -80,10 +80,12 @@ def is_slow(classifier: Classifier, images: NDArray[np.float32]) -> bool:
 def measure_rate(classifier: Classifier, images: NDArray[np.float32], size: int, seconds: float) -> float:
     """Return how many images a second are answered in batches of a size, by all workers, over so many seconds.
 
-    A network of which one batch takes longer is asked a few images.
+    A network of which one batch seems to take longer is asked smaller ones: that it does is a guess from a few images,
+    which other programs on the machine can make a hundred times too long.
     """
-    if classifier.workers * size * image_seconds(classifier, images) > seconds:
-        return 1 / image_seconds(classifier, images)
+    guess = classifier.workers * size * image_seconds(classifier, images)
+    if guess > seconds:
+        size = max(FEW, int(size * seconds / guess))
     return _time_batches(classifier, images, size, seconds)
 
 

@@ -112,15 +112,6 @@ class _Deployed(msgspec.Struct):
     ties: Share | None = None
 
 
-class _NotAsked(msgspec.Struct):
-    model: ModelKey
-    source: ModelKey
-    precision: str
-    bytes: Whole
-    source_bytes: Whole
-    not_applicable: str
-
-
 class _SameWeights(msgspec.Struct):
     logits: float
     predictions: Share
@@ -139,7 +130,6 @@ class _Manifest(msgspec.Struct):
     same_weights: _SameWeights | None = None
     twins: list[_Twins] = []
     deployments: list[_Deployed] = []
-    not_asked: list[_NotAsked] = []
     spread: bool = False
 
 
@@ -161,7 +151,7 @@ def check(manifest: dict[str, Any]) -> None:
     shares = [record.images.correct_by_all, *(model.clean_accuracy for model in record.models)]
     named = {key for pair in record.twins for key in (pair.a, pair.b)}
     named |= {key for entry in record.deployments for key in (entry.model, entry.source)}
-    named |= {group[:2] for group in groups} | {entry.source for entry in record.not_asked}
+    named |= {group[:2] for group in groups}
     contradictions = {
         "a share is no number": any(map(math.isnan, shares)),
         "no attacks": not record.suite.attacks,
@@ -171,7 +161,6 @@ def check(manifest: dict[str, Any]) -> None:
         "a cell is of an attack that is not listed": not {cell.attack for cell in record.cells}
         <= {*record.suite.attacks},
         "more images were used than there are": record.images.used > record.images.of,
-        "a network that was not asked is listed": any(entry.model in models for entry in record.not_asked),
         "the same weights have no name": record.same_weights is not None
         and not any(model.info.same_weights for model in record.models),
     }

@@ -172,7 +172,7 @@ def whole(value: float) -> str:
     return NOTHING if value != value else f"{round(value):,}"
 
 
-def squared_points(value: float) -> str:
+def points_of_variance(value: float) -> str:
     """Write a variance of rates, in squared points of a hundred."""
     return number(1e4 * value)
 

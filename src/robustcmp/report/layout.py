@@ -73,7 +73,7 @@ def names(*columns: str) -> list[Column]:
 # at a terminal ---------------------------------------------------------------------------------------------------
 
 
-def screen(**options: Any) -> Console:
+def make_console(**options: Any) -> Console:
     """Return a console of rich, in which texts are what they say: no markup, and control characters escaped."""
     from rich.console import Console
     from rich.text import Text
@@ -87,7 +87,9 @@ def screen(**options: Any) -> Console:
 
 def console_for(stream: TextIO, width: int | None, color: bool) -> Console:
     """Return a console that writes plain text, and escape sequences only for colours that were asked for."""
-    return screen(file=stream, width=width or WIDTH, force_terminal=color, no_color=not color, force_jupyter=False)
+    return make_console(
+        file=stream, width=width or WIDTH, force_terminal=color, no_color=not color, force_jupyter=False
+    )
 
 
 def write_text(

@@ -67,7 +67,7 @@ class Section(NamedTuple):
 
 def to_html(results: Results) -> str:
     """Return a page about a run. Without Matplotlib it has the tables and no pictures."""
-    return render_page(SECTIONS, results, words.title(results), words.setting(results))
+    return render_page(SECTIONS, results, words.title(results), words.describe_setting(results))
 
 
 def to_notebook(results: Results) -> str:
@@ -76,7 +76,7 @@ def to_notebook(results: Results) -> str:
     return render(
         "notebook.html",
         title=words.title(results),
-        setting=words.setting(results),
+        setting=words.describe_setting(results),
         answer=words.answer(results) if compares else "",
         verdicts=words.state(results),
         together=[*words.all_together(results), *words.spread(results)],
@@ -113,7 +113,7 @@ def render(template: str, **values: Any) -> str:
 def can_draw() -> bool:
     """Return whether a page has pictures: Matplotlib is installed."""
     try:
-        plots.need_matplotlib()
+        plots.require_matplotlib()
     except UsageError:
         return False
     return True
@@ -368,11 +368,11 @@ def _gallery_row(results: Results, row: Sequence[Outcome]) -> dict[str, Any]:
         "tiles": [
             {
                 "model": outcome.model,
-                "outcome": "fooled" if outcome.fooled else "held",
+                "outcome": "fooled" if outcome.is_fooled else "held",
                 "taken_for": outcome.taken_for,
-                "distance": f"{norm} {distance(outcome.distance)}" if outcome.fooled else "",
+                "distance": f"{norm} {distance(outcome.distance)}" if outcome.is_fooled else "",
                 "adversarial": png(outcome.adversarial),
-                "perturbation": png(outcome.perturbation) if outcome.fooled else None,
+                "perturbation": png(outcome.perturbation) if outcome.is_fooled else None,
             }
             for outcome in row
         ],

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ..errors import printable
 from ..records.attack import Cell
 from .format import duration, percent
-from .layout import screen
+from .layout import make_console
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -192,7 +192,7 @@ class LiveTable(_Shown):
         self._attack = ""
         self._failures: list[str] = []
         self._began = time.monotonic()
-        console = screen(stderr=True)
+        console = make_console(stderr=True)
         self._live = Live(console=console, get_renderable=self._draw, refresh_per_second=REFRESHES, transient=True)
         self._live.start()
 

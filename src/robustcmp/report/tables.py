@@ -30,8 +30,8 @@ from .format import (
     percent_2,
     plural,
     points,
+    points_of_variance,
     shares,
-    squared_points,
     whole,
 )
 from .layout import Column, Table, names
@@ -251,7 +251,7 @@ def _variance(results: Results) -> list[Table]:
         "repeat": "from repeats",
         "image": "from the choice of images",
     }
-    columns = [Column("attack"), *(Column(name, squared_points) for name in parts.values())]
+    columns = [Column("attack"), *(Column(name, points_of_variance) for name in parts.values())]
     rows = [[row["attack"], *(row[part] for part in parts)] for row in components]
     return [Table("Variance of a trained model's rate, in squared points", columns, rows)]
 

@@ -18,7 +18,7 @@ MOST_NOTES = 3
 
 def to_text(results: Results, width: int | None = None, color: bool = False) -> str:
     """Return all tables and notes for a terminal."""
-    sentences = [f"{words.setting(results)}.", *words.answers(results)]
+    sentences = [f"{words.describe_setting(results)}.", *words.answers(results)]
     return write_text(words.title(results), sentences, tables.tables(results), words.notes(results), width, color)
 
 
@@ -32,7 +32,7 @@ def summary(results: Results, width: int | None = None, color: bool = False) -> 
     stream = StringIO()
     console = console_for(stream, min(width or WIDTH, WIDTH), color)
     console.print(words.title(results), style="bold")
-    console.print(words.setting(results))
+    console.print(words.describe_setting(results))
     console.print()
     rates = tables.rates(results)
     if not fits(rates, console.width):

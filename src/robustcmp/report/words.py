@@ -62,7 +62,7 @@ def _is_of_the_zoo(results: Results) -> bool:
     return all(info.get("source") in ZOO_SOURCES for info in infos)
 
 
-def setting(results: Results) -> str:
+def describe_setting(results: Results) -> str:
     """Say what was compared, and on how many images."""
     names = [model["name"] for model in results.manifest["models"]]
     sizes = sorted({names.count(name) for name in results.models})
@@ -321,7 +321,7 @@ def notes(results: Results) -> list[str]:
         *manifest["about"].get("data_notes", []),
         *warnings(results),
         *_attack_notes(results),
-        *_training_notes(results),
+        *_note_trainings(results),
         *_twin_notes(results),
         *(deployment_notes(results) if results.has_deployments else []),
         *(check_notes(results.checked) if results.checked else [NO_CHECKS]),
@@ -422,14 +422,14 @@ def _one_network_notes(models: Sequence[Mapping[str, Any]]) -> list[str]:
         if model.get("identity") and "deployment" not in model["info"]
     )
     return [
-        f"{_shorten(labels, NAMED)} are one network: their weights and answers are the same in every bit. If they "
+        f"{_abbreviate(labels, NAMED)} are one network: their weights and answers are the same in every bit. If they "
         "should differ, wrap a copy for each: weights that are loaded later change a network that was wrapped before."
         for labels in alike.values()
         if len(labels) > 1
     ]
 
 
-def _shorten(names: Sequence[str], most: int) -> str:
+def _abbreviate(names: Sequence[str], most: int) -> str:
     return ", ".join([*names[:most], *["…"] * (len(names) > most)])
 
 
@@ -479,7 +479,7 @@ def _attack_notes(results: Results) -> list[str]:
     return sentences
 
 
-def _training_notes(results: Results) -> list[str]:
+def _note_trainings(results: Results) -> list[str]:
     """Say how the frameworks' trainings differ, where the rest of the training is identical."""
     differences = {
         model["framework"]: model["info"]["differences"]
@@ -536,7 +536,7 @@ def check_lines(results: Results) -> list[str]:
     if not failed:
         return ["Health checks passed."]
     return [
-        f"Failed check: {name}: {_shorten([check.model for check in checks], NAMED)} ({len(checks)} of "
+        f"Failed check: {name}: {_abbreviate([check.model for check in checks], NAMED)} ({len(checks)} of "
         f"{len(results.labels)} models)"
         for name, checks in failed.items()
     ]

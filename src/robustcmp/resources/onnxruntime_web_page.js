@@ -4,13 +4,13 @@
   const arrays = { float32: Float32Array, float64: Float64Array, float16: Uint16Array, uint8: Uint8Array };
   let session;
 
-  robustcmp.load = async (header, file) => {
-    if (header.backend === "webgpu") await robustcmp.adapter();
+  robustcmp.load = async () => {
     ort.env.logLevel = "error";
     ort.env.wasm.numThreads = 1;
     ort.env.wasm.wasmPaths = new URL("./", location.href).href;
-    session = await ort.InferenceSession.create(new Uint8Array(file), { executionProviders: [header.backend] });
-    return [{ inputs: session.inputMetadata, outputs: session.outputMetadata }];
+    const file = new Uint8Array(await robustcmp.values());
+    session = await ort.InferenceSession.create(file, { executionProviders: ["wasm"] });
+    return { inputs: session.inputMetadata, outputs: session.outputMetadata };
   };
 
   robustcmp.ask = async (header, images) => {
@@ -19,6 +19,6 @@
     const values = Float32Array.from(await logits.getData());
     input.dispose();
     logits.dispose();
-    return [{ shape: logits.dims }, values];
+    return [logits.dims, values];
   };
 }

@@ -11,12 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..deployments import conversion, split
-from ..frameworks import Device
+from ..deployments import conversion
 from ..models.classifier import Classifier
-from ..sources.deployed import Converted, FromDeployment
-from .blame import blame
-from .loading import Models, TrainedModel
+from .loading import TrainedModel
 
 TIMED = {1_000: 3, 10_000: 1}  # images, and how often they are asked; the median counts
 
@@ -69,61 +66,6 @@ def compare_with_sources(models: Sequence[TrainedModel], images: NDArray[np.floa
                 "source_seconds": seconds[source.key],
             }
         )
-    return entries
-
-
-def set_unaskable_apart(models: Models) -> tuple[Models, dict[str, list[FromDeployment]]]:
-    """Return the models that can be asked here, and deployed networks that can only be converted to, by name."""
-    if not isinstance(models, Mapping):
-        return models, {}  # whoever loads them says so
-    each = {name: [*given] if isinstance(given, Sequence) else [given] for name, given in models.items()}
-    only = {
-        name: [model for model in given if isinstance(model, FromDeployment) and model.not_applicable]
-        for name, given in each.items()
-    }
-    asked = {name: [model for model in given if model not in only[name]] for name, given in each.items()}
-    return (
-        {name: asked[name] if only[name] else given for name, given in models.items() if asked[name] or not only[name]},
-        {name: given for name, given in only.items() if given},
-    )
-
-
-def convert(models: Mapping[str, Sequence[FromDeployment]], device: Device) -> dict[str, list[Converted]]:
-    """Convert the networks that cannot be asked here."""
-    return {
-        name: [blame(f"converting to {name}/{place}", origin.convert, device) for place, origin in enumerate(each)]
-        for name, each in models.items()
-    }
-
-
-def describe_unasked(
-    networks: Mapping[str, Sequence[Converted]],
-    models: Sequence[TrainedModel],
-) -> list[dict[str, Any]]:
-    """Return what is known of networks that were converted to and cannot be asked here, as JSON types.
-
-    Returns
-    -------
-    list of dict
-        ``model`` and ``source`` as in `compare_with_sources`, with the training seed of the source for both;
-        ``precision`` of its weights; ``bytes`` and ``source_bytes``; and ``not_applicable``, why it is neither asked
-        nor attacked.
-    """
-    entries = []
-    for name, each in networks.items():
-        for network in each:
-            described = {"source": {"framework": network.framework, "weights": network.weights}}
-            if (source := _source(described, models)) is not None:
-                entries.append(
-                    {
-                        "model": [name, source.training_seed],
-                        "source": [*source.key],
-                        "precision": conversion(network.name).precision,
-                        "bytes": network.files.bytes,
-                        "source_bytes": _bytes(source.classifier),
-                        "not_applicable": split(network.name)[0].not_applicable,
-                    }
-                )
     return entries
 
 

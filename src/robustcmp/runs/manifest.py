@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -15,22 +15,14 @@ from ..files import digest
 from ..models.functions import FINITE_DIFFERENCES
 from ..provenance import made_with, processor
 from ..records.manifest import FORMAT, check
-from ..sources.deployed import Converted
-from .deployed import compare_with_sources, describe_unasked, find_deployed_twins
+from .deployed import compare_with_sources, find_deployed_twins
 from .loading import TrainedModel
 from .plan import Plan
 from .related import find_twins, run_control
 
 
-def describe(
-    plan: Plan,
-    networks: Mapping[str, Sequence[Converted]],
-    batch_sizes: dict[str, int],
-    about: dict[str, Any],
-) -> dict[str, Any]:
+def describe(plan: Plan, batch_sizes: dict[str, int], about: dict[str, Any]) -> dict[str, Any]:
     """Return what was asked, and of what and with what, as JSON types.
-
-    `networks` were converted to and cannot be asked here.
 
     Raises
     ------
@@ -71,8 +63,6 @@ def describe(
     }
     if deployments:
         manifest["deployments"] = deployments
-    if unasked := describe_unasked(networks, plan.models):
-        manifest["not_asked"] = unasked
     try:
         check(manifest)
     except SealError as error:

@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from ..data import is_own, load_dataset
-from ..deployments import check_applicable, check_runtime, conversion, split
-from ..deployments.deploy import SEMANTICS, beside, convert, deploy, open_deployed, weights_digest_of
+from ..deployments import check_runtime, conversion, split
+from ..deployments.deploy import SEMANTICS, beside, deploy, open_deployed
 from ..deployments.model import DeployedModel, Files, Gradient
 from ..errors import DataError, ModelError, UsageError
 from ..frameworks import Device
@@ -27,25 +27,6 @@ from .from_files import FromFile, check_ending, check_normalisation
 from .from_zoo import FromZoo
 
 CALIBRATION = 500  # images of the training set
-
-
-class Converted(NamedTuple):
-    """A network that was converted for a runtime.
-
-    Attributes
-    ----------
-    name : str
-        What it was converted to, as for `robustcmp.deploy`.
-    framework, weights : str
-        The framework of the model that it was converted from, and a digest of the weights, None where not known.
-    files : Files
-        Where it is, and how large.
-    """
-
-    name: str
-    framework: str
-    weights: str | None
-    files: Files
 
 
 class FromDeployedFile(msgspec.Struct, frozen=True, tag="deployed-file", dict=True):
@@ -87,7 +68,7 @@ class FromDeployedFile(msgspec.Struct, frozen=True, tag="deployed-file", dict=Tr
 
     def check(self) -> None:
         """Raise `UsageError` for what is not there, and `WeightsError` for a file that cannot be one."""
-        check_applicable(self.framework)
+        check_runtime(self.framework)
         check_normalisation(self.mean, self.std)
         check_ending(self.source, self.framework)
         runtime, _ = split(self.framework)
@@ -190,29 +171,13 @@ class FromDeployment(msgspec.Struct, frozen=True, tag="deployment"):
 
     def load(self, device: Device = "auto") -> DeployedModel:
         """Load the trained model, and convert it, as `robustcmp.deploy` does."""
-        model, images = self._load_source(device)
-        return deploy(model, self.name, calibration=images, gradient=self.gradient)
-
-    @property
-    def not_applicable(self) -> str:
-        """Why it can be converted to here and not asked, "" if it can be asked."""
-        return split(self.name)[0].not_applicable
-
-    def convert(self, device: Device = "auto") -> Converted:
-        """Load the trained model and convert it, without asking what comes out."""
-        model, images = self._load_source(device)
-        files = convert(model, self.name, calibration=images)
-        return Converted(self.name, model.framework, weights_digest_of(model), files)
-
-    def _load_source(self, device: Device) -> tuple[Model, NDArray[np.float32] | None]:
-        """Return the trained model, and calibration images where they are needed."""
         images = self._images() if conversion(self.name).calibrated else None
         model = self.source.load(device)
         if not isinstance(model, Model):
             raise ModelError(f"{self.source.label} is no network that robustcmp wrapped, so it cannot be converted")
         if images is None and model.architecture is None:
             images = self._images()  # they say which size the network takes
-        return model, images
+        return deploy(model, self.name, calibration=images, gradient=self.gradient)
 
     def _images(self) -> NDArray[np.float32]:
         """Return images of the training set; of a dataset of one's own, those that there are serve for their size."""

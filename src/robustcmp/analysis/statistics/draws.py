@@ -24,7 +24,8 @@ def fall_probability(vulnerable: NDArray[Any], pixels: NDArray[Any], tried: NDAr
     >>> fall_probability(np.array([0, 1, 64]), np.array([64, 64, 64]), 16)
     array([0.  , 0.25, 1.  ])
     """
-    k, n = np.asarray(vulnerable, np.float64), np.asarray(pixels, np.float64)
+    k = np.asarray(vulnerable, np.float64)
+    n = np.asarray(pixels, np.float64)
     m = np.minimum(tried, n)
     # By logarithms of factorials; none escapes where fewer than m positions are safe.
     log_ratio = gammaln(n - k + 1) - gammaln(np.maximum(n - k - m, 0) + 1) - gammaln(n + 1) + gammaln(n - m + 1)

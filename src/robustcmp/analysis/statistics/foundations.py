@@ -55,7 +55,7 @@ def check_fraction(name: str, value: float, most: float = 1.0) -> None:
         raise UsageError(f"{name} should be above 0, {unit}, received {value}", parameters=[name])
 
 
-def pooled_variance(groups: Sequence[NDArray[np.float64]]) -> tuple[float, int]:
+def pool_variance(groups: Sequence[NDArray[np.float64]]) -> tuple[float, int]:
     """Return the variance within groups and its degrees of freedom."""
     if len(groups) < 2 or min(len(group) for group in groups) < 2:
         raise UsageError(

@@ -21,7 +21,7 @@ from .foundations import (
     check_pairs,
     check_same_images,
     check_values,
-    pooled_variance,
+    pool_variance,
 )
 from .intervals import split_resamples
 
@@ -51,7 +51,8 @@ def cochran_q(outcomes: NDArray[np.bool_]) -> Evidence:
     if not (outcomes.any(axis=0) & ~outcomes.all(axis=0)).any():
         return NOTHING_VARIES
     k = len(outcomes)
-    of_models, of_images = outcomes.sum(axis=1, dtype=np.int64), outcomes.sum(axis=0, dtype=np.int64)
+    of_models = outcomes.sum(axis=1, dtype=np.int64)
+    of_images = outcomes.sum(axis=0, dtype=np.int64)
     total = int(of_images.sum())
     statistic = float((k - 1) * (k * (of_models**2).sum() - total**2) / (k * total - (of_images**2).sum()))
     return Evidence(statistic, float(chdtrc(k - 1, statistic)))
@@ -194,7 +195,8 @@ def mantel(values: NDArray[np.float64], groups: Sequence[str], resamples: int = 
     def differences(members: NDArray[np.int64]) -> NDArray[np.float64]:
         """For each row of groups (rows, N) that of the means; NaN where there are no pairs of a kind."""
         within = (members[:, :, None] == members[:, None, :]).reshape(-1, n * n).astype(np.float64)
-        pairs, total = within @ is_finite.ravel(), within @ rest.ravel()
+        pairs = within @ is_finite.ravel()
+        total = within @ rest.ravel()
         with np.errstate(invalid="ignore", divide="ignore"):
             statistics: NDArray[np.float64] = total / pairs - (rest.sum() - total) / (is_finite.sum() - pairs)
         return np.where(np.isfinite(statistics), statistics, np.nan)
@@ -259,7 +261,7 @@ def f_test(groups: Sequence[NDArray[np.float64]]) -> Evidence:
     >>> round(statistic, 6), round(p, 4)
     (8.0, 0.1056)
     """
-    within, df = pooled_variance(groups)
+    within, df = pool_variance(groups)
     between = _sum_between(groups) / (len(groups) - 1)
     if between <= NO_VARIANCE or within <= NO_VARIANCE:
         return NOTHING_VARIES
@@ -291,7 +293,7 @@ def brown_forsythe(groups: Sequence[NDArray[np.float64]]) -> Evidence:
     >>> round(statistic, 6), round(p, 4)
     (8.0, 0.1056)
     """
-    pooled_variance(groups)  # or it says what is missing
+    pool_variance(groups)  # or it says what is missing
     between = _sum_between(groups)
     within = scale_unequal(np.array([group.var(ddof=1) for group in groups]), list(map(len, groups)))
     if between <= NO_VARIANCE or within.total <= NO_VARIANCE:
@@ -302,7 +304,8 @@ def brown_forsythe(groups: Sequence[NDArray[np.float64]]) -> Evidence:
 
 def _sum_between(groups: Sequence[NDArray[np.float64]]) -> float:
     """Return the sum of squares between groups."""
-    means, sizes = np.array([group.mean() for group in groups]), np.array([len(group) for group in groups])
+    means = np.array([group.mean() for group in groups])
+    sizes = np.array([len(group) for group in groups])
     return float((sizes * (means - np.average(means, weights=sizes)) ** 2).sum())
 
 
@@ -365,7 +368,7 @@ def welch_t(
     >>> round(difference.statistic, 3), round(difference.p, 4), round(difference.low, 3), round(difference.high, 3)
     (-2.828, 0.1056, -0.504, 0.104)
     """
-    pooled_variance([a, b])  # or it says what is missing
+    pool_variance([a, b])  # or it says what is missing
     return _t_test(float(a.mean() - b.mean()), *standard_error(a, b), confidence, largest)
 
 
@@ -496,7 +499,7 @@ def equivalent_frameworks(
     >>> evidence.p < 0.05, -0.02 < evidence.low, evidence.high < 0.02
     (True, True, True)
     """
-    pooled_variance([a, b])  # or it says what is missing
+    pool_variance([a, b])  # or it says what is missing
     return _one_sided(float(a.mean() - b.mean()), *standard_error(a, b), margin, largest)
 
 

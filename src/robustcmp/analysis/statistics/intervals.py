@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri, stdtrit
 
 from ...errors import UsageError
-from .foundations import NO_VARIANCE, check_values, pooled_variance
+from .foundations import NO_VARIANCE, check_values, pool_variance
 
 
 class Interval(NamedTuple):
@@ -204,7 +204,7 @@ def two_way_interval(
         within = float(np.var((a - b).mean(axis=1), ddof=1))
         df = len(a) - 1
     else:
-        within, df = pooled_variance([a.mean(axis=1), b.mean(axis=1)])
+        within, df = pool_variance([a.mean(axis=1), b.mean(axis=1)])
     if within <= NO_VARIANCE or a.shape[1] == 1:
         return EVERYTHING
     if paired:
@@ -258,13 +258,13 @@ def _weigh_runs(rng: np.random.Generator, n: int, resamples: int) -> NDArray[np.
 def _resample(values: NDArray[np.float64], resamples: int, seed: int) -> NDArray[np.float64]:
     """Return the means of rows of values (rows, N) over resamples of the N, (resamples, rows)."""
     n = values.shape[1]
-    counts = _shared_counts(n, tuple(split_resamples(resamples, max(values.shape))), seed)
+    counts = _count_shared_draws(n, tuple(split_resamples(resamples, max(values.shape))), seed)
     means: NDArray[np.float64] = np.concatenate([block @ values.T for block in counts]) / n
     return means
 
 
 @lru_cache(maxsize=1)
-def _shared_counts(n: int, sizes: tuple[int, ...], seed: int) -> list[NDArray[np.float32]]:
+def _count_shared_draws(n: int, sizes: tuple[int, ...], seed: int) -> list[NDArray[np.float32]]:
     """Return how often each of n things is in each resample, in blocks; intervals share their resamples."""
     rng = np.random.default_rng(seed)
     return [_count_draws(rng, n, size).astype(np.float32) for size in sizes]

@@ -34,7 +34,7 @@ class Permuted(NamedTuple):
     permuted: NDArray[np.float64]
     exact: bool
 
-    def adjusted(self) -> list[float]:
+    def adjust(self) -> list[float]:
         """Return a p value for each attack, adjusted for their number and dependence."""
         order = np.argsort(-self.observed, kind="stable")
         largest = np.maximum.accumulate(self.permuted[:, order][:, ::-1], axis=1)[:, ::-1]  # of each and those after it
@@ -84,7 +84,7 @@ def permute(rates: NDArray[np.float64], sizes: Sequence[int], resamples: int = 1
     --------
     >>> rates = np.array([[0.1, 0.2, 0.3, 0.7, 0.8, 0.9], [0.5, 0.4, 0.6, 0.5, 0.4, 0.6]])
     >>> permuted = permute(rates, [3, 3])  # of 20 permutations, the data and their mirror image are the extremes
-    >>> permuted.adjusted(), round(permuted.joint([0, 1]).p, 3)
+    >>> permuted.adjust(), round(permuted.joint([0, 1]).p, 3)
     ([0.1, 1.0], 0.1)
     """
     rates = np.asarray(rates, np.float64)
@@ -120,7 +120,8 @@ def _assignments(members: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
         members_of[list(chosen)] = True
         for rest in _assignments(members[~first]):
             assigned = np.empty_like(members)
-            assigned[members_of], assigned[~members_of] = members[0], rest
+            assigned[members_of] = members[0]
+            assigned[~members_of] = rest
             yield assigned
 
 
@@ -131,7 +132,8 @@ def _statistics(rates: NDArray[np.float64], sizes: Sequence[int], members: NDArr
     scaled = np.divide(centred, spread, out=np.zeros_like(centred), where=spread**2 > NO_VARIANCE)
     counts = np.array(sizes, np.float64)[:, None]
     of_groups = (members[:, None, :] == np.arange(len(sizes))[:, None]).astype(np.float64)
-    sums, squares = of_groups @ scaled.T, of_groups @ (scaled**2).T  # (permutations, frameworks, attacks)
+    sums = of_groups @ scaled.T  # (permutations, frameworks, attacks)
+    squares = of_groups @ (scaled**2).T
     between = (sums**2 / counts).sum(axis=1)
     variances = np.maximum(squares - sums**2 / counts, 0) / (counts - 1)
     within = ((1 - counts / counts.sum()) * variances).sum(axis=1)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import bdtr, chdtri, chndtrinc, fdtri, ncfdtrinc, nctdtrinc, stdtrit
 
-from .foundations import NO_VARIANCE, check_fraction, check_values, pooled_variance
+from .foundations import NO_VARIANCE, check_fraction, check_values, pool_variance
 from .hypotheses import scale_unequal
 
 POWER = 0.8
@@ -56,7 +56,7 @@ def detectable_between_groups(
     >>> round(detectable_between_groups(groups), 3)
     0.024
     """
-    pooled_variance(groups)  # or it says what is missing
+    pool_variance(groups)  # or it says what is missing
     return detectable_with_variances(
         np.array([group.var(ddof=1) for group in groups]), list(map(len, groups)), alpha, power
     )

@@ -228,7 +228,8 @@ def median_interval(values: NDArray[np.float64], confidence: float = 0.95) -> Lo
     Located(estimate=3.0, low=-inf, high=inf, coverage=1.0)
     """
     check_values(values)
-    ordered, n = np.sort(values), len(values)
+    ordered = np.sort(values)
+    n = len(values)
     outside = 2 * np.asarray(
         bdtr(np.arange((n + 1) // 2), n, 0.5), np.float64
     )  # of the interval from one place further on each side
@@ -272,7 +273,8 @@ def _middle(ordered: NDArray[np.float64]) -> float:
     """Return the median of values in their order, also where two infinite ones are in the middle."""
     if not len(ordered):
         return math.nan
-    low, high = float(ordered[(len(ordered) - 1) // 2]), float(ordered[len(ordered) // 2])
+    low = float(ordered[(len(ordered) - 1) // 2])
+    high = float(ordered[len(ordered) // 2])
     return low if low == high else low / 2 + high / 2
 
 

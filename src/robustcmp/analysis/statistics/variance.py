@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import chdtri, fdtri
 
 from ...errors import UsageError
-from .foundations import NO_VARIANCE, one_training, pooled_variance
+from .foundations import NO_VARIANCE, one_training, pool_variance
 
 
 class NestedVariance(NamedTuple):
@@ -193,7 +193,7 @@ def rate_variance(outcomes: Sequence[NDArray[np.float64]], own_draws: bool = Fal
     if images < 2:
         raise UsageError(f"expected at least two images, received {images}")
     groups = [of_framework.mean(axis=(1, 2)) for of_framework in outcomes]
-    pooled_variance(groups)  # or it says what is missing
+    pool_variance(groups)  # or it says what is missing
     measured = float(np.mean([group.var(ddof=1) for group in groups]))
     draw = float(np.mean([_of_draws(of_framework, own_draws) for of_framework in outcomes]))
     repeats = outcomes[0].shape[1]
@@ -239,7 +239,7 @@ def upper_variance(groups: Sequence[NDArray[np.float64]], confidence: float = UP
     >>> [round(upper_variance(list(rng.normal(0.2, 0.02, (3, n)))) ** 0.5, 3) for n in (3, 100)]
     [0.024, 0.022]
     """
-    pooled_variance(groups)  # or it says what is missing
+    pool_variance(groups)  # or it says what is missing
     variances = np.array([group.var(ddof=1) for group in groups])
     if variances.sum() <= NO_VARIANCE:
         return 0.0

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,7 +40,7 @@ class Package:
     files: Mapping[str, str]
 
     @property
-    def folder(self) -> Path:
+    def _folder(self) -> Path:
         """Where its files lie in the user cache."""
         return user_cache() / "npm" / f"{self.name.rpartition('/')[2]}-{self.version}"
 
@@ -52,7 +52,7 @@ class Package:
         DeploymentError
             npm is not there or fails, or the archive is another one.
         """
-        paths = {member: self.folder / member.rpartition("/")[2] for member in self.files}
+        paths = {member: self._folder / member.rpartition("/")[2] for member in self.files}
         if not all(_has_digest(path, self.files[member]) for member, path in paths.items()):
             with tempfile.TemporaryDirectory(prefix="robustcmp-npm-") as temporary:
                 self._unpack(self._pack(Path(temporary)), paths)
@@ -90,13 +90,8 @@ class Package:
                     write_bytes_atomically(path, b"" if file is None else file.read())
         except UNREADABLE as error:
             raise DeploymentError(
-                f"{self.name}@{self.version} cannot be unpacked into {self.folder}: {error}. Make room there."
+                f"{self.name}@{self.version} cannot be unpacked into {self._folder}: {error}. Make room there."
             ) from None
-
-
-def fetch(packages: Sequence[Package]) -> dict[str, Path]:
-    """Return the files of some packages by their names."""
-    return {name: path for package in packages for name, path in package.fetch().items()}
 
 
 def _has_digest(path: Path, digest: str, kind: str = "sha256") -> bool:

@@ -1,4 +1,4 @@
-"""TensorFlow.js in a page of Chromium: layers models, computed by WebAssembly or WebGPU.
+"""TensorFlow.js in a page of Chromium: layers models, computed by WebAssembly.
 
 A file is a ``model.json`` as TensorFlow's converter writes it, the weights in files beside it. "int8" and "float16"
 are the converter's weight quantisation: they make the files smaller, and TensorFlow.js computes with float32 all the
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -19,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import DeploymentError, in_one_line
-from ...files import write_bytes_atomically, write_named, write_text_atomically
+from ...files import write_bytes_atomically, write_text_atomically
 from ...models.model import Model
 from ...networks.architecture import (
     Architecture,
@@ -35,11 +34,9 @@ from ...networks.architecture import (
 )
 from ...provenance import own_version
 from ...untrusted import read_network
-from ..base import Conversion, Runtime
-from ..layouts import Layout
-from ..sessions import LayoutSession, Session
+from ..base import WRITTEN, Conversion, Runtime
+from ..sessions import Layout, Session, Tensor, choose_tensors
 from . import browser, npm
-from .browser import Page
 
 VERSION = "4.22.0"
 TFJS = npm.Package(
@@ -48,32 +45,18 @@ TFJS = npm.Package(
     "sha512-0TrIrXs6/b7FLhLVNmfh8Sah6JgjBPH4mZ8JGb7NU6WW+cx00qK5BcAZxw7NCzxj6N8MRAIfHq+oNbPUNG5VAg==",
     {"package/dist/tf.es2017.min.js": "a1f9e32fd9b373cf394905050cf0c8c66238b34925846c065db00d2a34d1c040"},
 )
-BACKENDS = {
-    "wasm": npm.Package(
-        "@tensorflow/tfjs-backend-wasm",
-        VERSION,
-        "sha512-/IYhReRIp4jg/wYW0OwbbJZG8ON87mbz0PgkiP3CdcACRSvUN0h8rvC0O3YcDtkTQtFWF/tcXq/KlVDyV49wmA==",
-        {
-            "package/dist/tf-backend-wasm.es2017.min.js": (
-                "bdd8c3c1fb0b37601bc2a122efa20b8d78e2936d104b03a44591be4188c63f65"
-            ),
-            "package/dist/tfjs-backend-wasm-simd.wasm": (
-                "77ebb28a6d34f371dbbf2086b7f2de8994acd8ea5a3cf1fa24d2c26c840cac7b"
-            ),
-        },
-    ),
-    "webgpu": npm.Package(
-        "@tensorflow/tfjs-backend-webgpu",
-        VERSION,
-        "sha512-lvIc7Af4Tl2BCdYp43iQmSCRq3asaKT0q2xaErphXiUZ+jqeB0bQa0ZvQys1Xatvto0U4/c90DVsHPfvkn5ftg==",
-        {
-            "package/dist/tf-backend-webgpu.es2017.min.js": (
-                "f4de0036e818d060e49e52208a1273eca67e5d159471af38d3755b7111b42c4e"
-            )
-        },
-    ),
-}
-SCRIPTS = ("tf.es2017.min.js", "tf-backend-{backend}.es2017.min.js", "tfjs_page.js")
+WASM = npm.Package(
+    "@tensorflow/tfjs-backend-wasm",
+    VERSION,
+    "sha512-/IYhReRIp4jg/wYW0OwbbJZG8ON87mbz0PgkiP3CdcACRSvUN0h8rvC0O3YcDtkTQtFWF/tcXq/KlVDyV49wmA==",
+    {
+        "package/dist/tf-backend-wasm.es2017.min.js": (
+            "bdd8c3c1fb0b37601bc2a122efa20b8d78e2936d104b03a44591be4188c63f65"
+        ),
+        "package/dist/tfjs-backend-wasm-simd.wasm": "77ebb28a6d34f371dbbf2086b7f2de8994acd8ea5a3cf1fa24d2c26c840cac7b",
+    },
+)
+SCRIPTS = ("tf.es2017.min.js", "tf-backend-wasm.es2017.min.js", "tfjs_page.js")
 WEIGHTS = "weights.bin"
 DESCRIPTION_BYTES = 2**24  # of a model.json; MobileNet's has 2**18
 WEIGHT_BYTES = 2**31  # of all weights; a page's memory has twice as many
@@ -92,78 +75,45 @@ class _TensorFlowJs(Runtime):
         "": Conversion("float32", "a layers model, on WebAssembly"),
         "float16": Conversion("float16", "weights stored in float16, computed in float32 on WebAssembly"),
         "int8": Conversion("int8", "weights stored in 8 bits, computed in float32 on WebAssembly"),
-        "webgpu": Conversion("float32", "a layers model, on WebGPU"),
     }
 
     def version(self) -> str:
         return f"{VERSION}, Chromium {browser.version()}"
 
-    def missing(self) -> str:
-        return browser.missing(self.name)
+    def explain_absence(self) -> str:
+        return browser.explain_absence(self.name)
 
     def beside(self, path: Path) -> list[Path]:
-        return [*_beside(path, _read_description(path)), *browser.beside(path)]
+        return _beside(path, _read_description(path))
 
     def convert(self, model: Model, kind: str, calibration: NDArray[np.float32] | None, path: Path) -> None:
-        backend = browser.WEBGPU if kind == browser.WEBGPU else "wasm"
-        _files(backend)
-        browser.check_backend(self.name, backend)
-        layers, weights = translate(model)
+        layers, weights = _translate(model)
         stored = [_store(name, values, kind) for name, values in weights.items()]
+        weights_name = WEIGHTS if path.stem == WRITTEN else f"{path.stem}.{WEIGHTS}"
         description = {
             "format": "layers-model",
             "generatedBy": f"robustcmp {own_version()}",
             "convertedBy": None,
             "modelTopology": {"keras_version": "2.15.0", "backend": "tensorflow", "model_config": layers},
-            "weightsManifest": [{"paths": [WEIGHTS], "weights": [about for about, _ in stored]}],
+            "weightsManifest": [{"paths": [weights_name], "weights": [about for about, _ in stored]}],
         }
-        write_bytes_atomically(path.with_name(WEIGHTS), b"".join(values.tobytes() for _, values in stored))
-        browser.write_backend(path, backend)
+        write_bytes_atomically(path.with_name(weights_name), b"".join(values.tobytes() for _, values in stored))
         write_text_atomically(path, json.dumps(description))
 
-    def copy(self, main: Path, path: Path) -> None:
-        description, weights = _read_description(main), path.with_name(f"{path.stem}.{WEIGHTS}")
-        [group] = description["weightsManifest"]
-        [stored] = _beside(main, description)
-        write_named(weights, partial(shutil.copyfile, stored))
-        group["paths"] = [weights.name]
-        browser.write_backend(path, browser.read_backend(main))
-        write_named(path, lambda file: file.write_text(json.dumps(description), encoding="utf-8"))
-
-    def open(self, path: Path) -> Session:
-        topology, manifest, values = read(path)
-        backend = browser.read_backend(path)
-        available = _files(backend)
-        page = browser.open_page(f"{path}, in {self.name}", [s.format(backend=backend) for s in SCRIPTS], available)
-        try:
-            answer, _ = page.ask("load", values, backend=backend, topology=topology, weights=manifest)
-            return _make_session(page, answer)
-        except BaseException:
-            page.close()
-            raise
-
-
-def _make_session(page: Page, answer: dict[str, Any]) -> Session:
-    """Return a network that a page has loaded."""
-    inputs = answer["inputs"]
-    outputs = answer["outputs"]
-    if [len(inputs), len(outputs)] != [1, 1]:
-        raise DeploymentError(
-            f"{page.name} should have one input and one output, received {len(inputs)} and {len(outputs)}"
-        )
-    if inputs[0]["dtype"] != "float32":
-        raise DeploymentError(f"{page.name} takes {inputs[0]['dtype']}; expected images as float32")
-    return LayoutSession(Layout.of(inputs[0]["shape"], "float32", page.name), partial(browser.rows, page))
+    def load(self, path: Path) -> Session:
+        topology, manifest, values = _read_model(path)
+        available = TFJS.fetch() | WASM.fetch()
+        page = browser.start_page(f"{path}, in {self.name}", SCRIPTS, available)
+        tensors = page.load(values, topology=topology, weights=manifest)
+        inputs, outputs = ([Tensor(**tensor) for tensor in tensors[name]] for name in ("inputs", "outputs"))
+        taken, _, _ = choose_tensors(page.name, inputs, outputs)
+        return Session(Layout.of(taken.shape, taken.dtype, page.name), partial(browser.ask_rows, page))
 
 
 RUNTIME = _TensorFlowJs()
 
 
-def _files(backend: str) -> dict[str, Path]:
-    return npm.fetch([TFJS, BACKENDS[backend]])
-
-
-def translate(model: Model) -> tuple[dict[str, Any], dict[str, NDArray[np.float32]]]:
+def _translate(model: Model) -> tuple[dict[str, Any], dict[str, NDArray[np.float32]]]:
     """Return Keras's description of a network and its weights by the names that TensorFlow.js expects.
 
     Raises
@@ -278,7 +228,7 @@ def _store(name: str, values: NDArray[np.float32], kind: str) -> tuple[dict[str,
     return about | {"quantization": quantisation}, quantised
 
 
-def read(path: Path) -> tuple[Any, list[dict[str, Any]], bytes]:
+def _read_model(path: Path) -> tuple[Any, list[dict[str, Any]], bytes]:
     """Read a layers model: its description, its manifest of weights, and their bytes.
 
     Raises

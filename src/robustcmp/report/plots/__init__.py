@@ -28,7 +28,7 @@ def _picture(draw: Callable[Concatenate[Results, Options], Drawn]) -> Callable[C
     return method
 
 
-def need_matplotlib() -> None:
+def require_matplotlib() -> None:
     """Raise `UsageError` where Matplotlib is not installed."""
     try:
         import matplotlib  # noqa: F401
@@ -46,7 +46,7 @@ class Plots:
     """
 
     def __init__(self, results: Results):
-        need_matplotlib()
+        require_matplotlib()
         self.results = results
 
     trainings = _picture(trainings.draw)

@@ -48,7 +48,7 @@ class Outcome:
     clean: NDArray[np.float32]
 
     @property
-    def fooled(self) -> bool:
+    def is_fooled(self) -> bool:
         """Whether the attack succeeded."""
         return self.taken_for >= 0
 
@@ -165,7 +165,7 @@ def draw(
 
 
 def _describe(shown: Outcome, norm: str) -> str:
-    if not shown.fooled:
+    if not shown.is_fooled:
         return f"{shown.model}: held"
     return f"{shown.model}: {shown.taken_for}\n{norm} {distance(shown.distance)}"
 
