@@ -38,7 +38,6 @@ ONLY_IN = {
     "torch": {
         "frameworks/torch.py",
         "frameworks/torch_files.py",
-        "frameworks/torch_modules.py",
         "hosts/torch_host.py",
         "hosts/keras3_host.py",
         "hosts/executorch_host.py",
@@ -58,7 +57,7 @@ ONLY_IN = {
         "deployments/litert.py",
     },
     "keras": {"frameworks/tensorflow.py", "hosts/keras_host.py", "hosts/keras3_host.py"},
-    "jax": {"frameworks/jax.py", "frameworks/jax_network.py", "hosts/keras3_host.py"},
+    "jax": {"frameworks/jax.py", "hosts/keras3_host.py"},
     "chainer": {"hosts/chainer_host.py"},
     "mxnet": {"hosts/mxnet_host.py"},
     "paddle": {"hosts/paddle_host.py"},
