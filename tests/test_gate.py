@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from importlib.resources import files
 from pathlib import Path
@@ -19,8 +20,10 @@ import robustcmp as rc
 from robustcmp.analysis.gate import Gate, ModelPair, judge_attacks
 from robustcmp.analysis.statistics.paired_rates import PairedRates, images_to_show, pair_rates
 from robustcmp.cli import gate as gate_command
+from robustcmp.cli import plan as plan_command
 from robustcmp.errors import UsageError
 from robustcmp.report.gate import make_schema
+from robustcmp.runs.plan import Plan
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 COUNTS = st.integers(0, 40)
@@ -212,6 +215,7 @@ def test_a_gate_says_whether_a_new_model_may_replace_an_old_one(
         (["a.onnx", "b.onnx", "--dataset", "digits", "--margin", "0"], "--margin should be points above 0"),
         (["a.onnx", "b.onnx", "--dataset", "digits", "--margin", "200"], "below 100, received 200"),
         (["a.onnx", "b.onnx", "--dataset", "digits"], "there is no file a.onnx"),
+        (["a.onnx", "b.onnx", "--dataset", "digits", "--within", "10"], "a time such as 90s, 10m or 1h, received 10"),
         (["a.txt", "a.txt", "--dataset", "digits"], "a.txt is of no known kind. Files end in .bin, .ckpt"),
         (["a.pt", "x/a.pt", "--dataset", "digits"], "a.pt holds only weights: name their network with architecture"),
     ],
@@ -224,6 +228,31 @@ def test_what_cannot_be_gated_is_one_line(
         Path(name).write_text("some content")
     assert gate_command.main(arguments) == 2
     assert message in " ".join(capsys.readouterr().err.split())
+
+
+def test_images_and_attacks_fit_into_a_time_and_a_rerun_uses_the_same(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    models = [f"{folder}:old", f"{folder}:worse"]
+    arguments = [*models, "--dataset", "digits", "--suite", "suite.toml", "--out", "run"]
+    assert gate_command.main([*arguments, "--within", "1s"]) == 2
+    assert "--within 1 s leaves no time for an image" in " ".join(capsys.readouterr().err.split())
+    monkeypatch.setattr(Plan, "check_seconds", lambda self: 0.0)
+    monkeypatch.setattr(Plan, "seconds", lambda self, store: {"fgsm": 10_000.0})
+    assert gate_command.main([*arguments, "--within", "1h"]) in (3, 4)
+    chosen = rc.open_run("run").manifest["about"]["within"]
+    assert 10 < chosen["images"] < 110  # of 300, which would take three hours
+    monkeypatch.setattr(Plan, "seconds", lambda self, store: {"fgsm": 100.0})
+    assert gate_command.main([*arguments, "--within", "1h"]) in (3, 4)
+    assert rc.open_run("run").manifest["about"]["within"] == chosen
+
+
+def test_a_gate_is_planned_from_a_run(capsys: pytest.CaptureFixture[str]) -> None:
+    run = str(RESULTS / "lenet5-mnist-deployed")
+    assert plan_command.main(["--pilot", run, "--margin", "2", "--json"]) == 0
+    planned = json.loads(capsys.readouterr().out)
+    assert planned
+    assert all(attack["images"] > 0 for attack in planned if attack["images"] is not None)
 
 
 def test_the_schema_that_ships_is_that_of_the_types() -> None:

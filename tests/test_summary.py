@@ -63,12 +63,6 @@ def test_a_screen_at_any_width(run: str) -> None:
     assert all(percent(results.rate(model, results.attacks[0])) in "\n".join(lines) for model in results.models)
 
 
-def test_colours_only_where_they_are_asked_for() -> None:
-    results = open_once(ONE).results
-    assert "\x1b[" not in summary(results) + to_text(results)
-    assert "\x1b[1m" in summary(results, color=True)
-
-
 @pytest.mark.parametrize(
     ("run", "first", "lines"),
     [

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -27,6 +27,8 @@ MARGIN = 0.02
 UNINFORMATIVE = 0.05
 """An attack that fools fewer images of both models than this share, or all but fewer, says nothing about them."""
 POWER = 0.8
+FEWEST_IMAGES = 100  # rather than so few, attacks are left out
+USUAL_DISCORDANCE = 0.05
 NEAR_MARGIN = 0.9  # a difference found beyond this share of the margin would take a hundred times as many images
 
 
@@ -187,7 +189,13 @@ class ModelPair:
 
     def images_needed(self, margin: float, power: float) -> int | None:
         """Return how many images would show that the difference is below the margin, None if it is near or above it."""
-        difference = max(self._images.difference, 0.0)
+        return self._images_for(max(self._images.difference, 0.0), margin, power)
+
+    def images_if_equal(self, margin: float, power: float) -> int | None:
+        """Return how many images would show it if the models are equal, None where trainings decide."""
+        return self._images_for(0.0, margin, power)
+
+    def _images_for(self, difference: float, margin: float, power: float) -> int | None:
         if self.unit == "training" or difference > NEAR_MARGIN * margin:
             return None
         needed = images_to_show(self._images.discordance, margin, power, difference)
@@ -265,6 +273,61 @@ def judge_attacks(model: str, pairs: Sequence[ModelPair], margin: float) -> list
             )
         )
     return verdicts
+
+
+class PlannedAttack(NamedTuple):
+    """How many images show that a new model is not easier to fool under an attack; None where images cannot show it."""
+
+    model: str
+    attack: str
+    images: int | None
+
+
+def plan_gate(results: Results, margin: float) -> list[PlannedAttack]:
+    """Return how many images a gate needs for 80 % power over all informative attacks, from a run of the same models.
+
+    The models' difference is taken as zero, and how often they disagree as it was found.
+    """
+    check_fraction("margin", margin)
+    baseline, *others = results.models
+    planned = []
+    for model in others:
+        pairs = [pair for pair in _pairs(results, baseline, model) if pair.is_informative]
+        power = power_of_each(len(pairs))
+        planned += [PlannedAttack(model, pair.attack, pair.images_if_equal(margin, power)) for pair in pairs]
+    return planned
+
+
+def fit_within(seconds: Mapping[str, float], images: int, left: float) -> tuple[list[str], int]:
+    """Return the attacks and the number of images that fit into a time; the slowest go while few images fit.
+
+    `seconds` are those of each attack on `images` images.
+
+    >>> fit_within({"fgsm": 10.0, "boundary": 90.0}, images=1000, left=50.0)
+    (['fgsm', 'boundary'], 500)
+    >>> fit_within({"fgsm": 10.0, "boundary": 90.0}, images=1000, left=5.0)
+    (['fgsm'], 500)
+    """
+    if left <= 0:
+        return [], 0
+    attacks = list(seconds)
+    while True:
+        total = sum(seconds[attack] for attack in attacks)
+        fitting = images if total <= left else int(images * left / total)
+        if fitting >= min(FEWEST_IMAGES, images) or len(attacks) == 1:
+            return attacks, fitting
+        attacks.remove(max(attacks, key=lambda attack: seconds[attack]))
+
+
+def smallest_margin(images: int) -> float:
+    """Return the margin below which so many images show a difference with 80 % power, of equal models.
+
+    >>> round(smallest_margin(1000), 3)
+    0.018
+    """
+    from scipy.special import ndtri
+
+    return float(ndtri(1 - LEVEL) + ndtri(POWER)) * math.sqrt(USUAL_DISCORDANCE / images)
 
 
 def power_of_each(attacks: int) -> float:

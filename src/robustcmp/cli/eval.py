@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+import time
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -22,9 +23,12 @@ if TYPE_CHECKING:
     from ..attacks.suite import Suite
     from ..data.dataset import Dataset
     from ..evaluation import Evaluation
+    from ..records.store import Run
+    from ..runs.plan import Plan
     from ..sources.deployed import AnyOrigin
 
 Say = Callable[[str], None]
+USED_OF_BUDGET = 0.9  # the rest is for the page, and for what was measured badly
 SHOWN = 20  # names of classes
 IMAGES = {"digits": 100}  # attacked at the most, unless --images says otherwise: the first command is to end soon
 
@@ -181,10 +185,10 @@ def read_options(arguments: Sequence[str]) -> Namespace:
     return _parser().parse_args(arguments)
 
 
-def compare(options: Namespace, given: Sequence[str]) -> Evaluation | None:
+def compare(options: Namespace, given: Sequence[str], budget: Budget | None = None) -> Evaluation | None:
     """Compare what the options name; None if only an estimate was asked for.
 
-    `given` are the arguments of the command, for the manifest.
+    `given` are the arguments of the command, for the manifest. Images and attacks are chosen to fit into a budget.
     """
     # Only now: a mistyped option should not wait for imports.
     from ..attacks.suite import load_suite
@@ -213,6 +217,16 @@ def compare(options: Namespace, given: Sequence[str]) -> Evaluation | None:
         if options.model:
             options.images = min(suite.images, IMAGES.get(comparison.data.name, suite.images))
     arguments = _arguments(options, suite, repeats, comparison, given)
+    if budget is not None:
+        suite, options.images = _fit(comparison, suite, arguments, budget, tell)
+        repeats = {name: repeats[name] for name in suite.attacks}
+        given = [*given, "--images", str(options.images)]
+        arguments = _arguments(options, suite, repeats, comparison, given)
+        arguments["about"]["within"] = {
+            "seconds": budget.seconds,
+            "images": options.images,
+            "attacks": list(suite.attacks),
+        }
     introduction = "\n".join(_introduce(comparison, suite, options, repeats))
     if options.dry_run:
         tell(introduction)
@@ -309,22 +323,65 @@ def _find_finished(options: Namespace, arguments: dict[str, Any]) -> Evaluation 
     return None if finished is None or _list_missing(options, finished) else finished
 
 
-def _estimate(comparison: _Comparison, suite: Suite, arguments: dict[str, Any]) -> None:
-    """Print what would be done and about how long it takes; no attack is run, and nothing is written."""
-    from pathlib import Path
-
-    from ..compare import prepare, progress_of
+def _fit(
+    comparison: _Comparison, suite: Suite, arguments: dict[str, Any], budget: Budget, tell: Say
+) -> tuple[Suite, int]:
+    """Choose the attacks and the number of images for a time, from measured speed; as in the run if it has chosen."""
+    from ..analysis.gate import fit_within, smallest_margin
     from ..records.store import Run
     from ..report.format import duration
+
+    chosen = Run(arguments["out"]).manifest().get("about", {}).get("within", {})
+    if chosen.get("seconds") == budget.seconds and suite.attacks.keys() >= {*chosen["attacks"]}:
+        attacks: list[str] = chosen["attacks"]
+        images: int = chosen["images"]
+    else:
+        looked_up = time.monotonic()
+        store = Run.create(None)
+        plan = _plan(comparison, arguments, store)
+        now = time.monotonic()
+        # The models are loaded once more, for the attacks.
+        used = now - budget.start + now - looked_up + plan.check_seconds()
+        left = USED_OF_BUDGET * budget.seconds - used
+        attacks, images = fit_within(plan.seconds(store), len(plan.images), left)
+        if not images:
+            raise UsageError(
+                f"--within {duration(budget.seconds)} leaves no time for an image: loading and checking the models "
+                f"takes about {duration(used)} on this machine. Allow more time"
+            )
+    left_out = [name for name in suite.attacks if name not in attacks]
+    without = f" without {', '.join(left_out)}" if left_out else ""
+    margin = 100 * smallest_margin(images)
+    tell(
+        f"{images} images{without} fit into {duration(budget.seconds)}. They show a difference of {margin:.1f} points "
+        f"if the models disagree on 5 % of images. To repeat it anywhere: --images {images}"
+    )
+    return replace(suite, attacks={name: suite.attacks[name] for name in attacks}), images
+
+
+def _plan(comparison: _Comparison, arguments: dict[str, Any], store: Run) -> Plan:
+    """Load and check the models; no attack is run."""
+    from ..compare import prepare, progress_of
     from ..runs.question import validate
 
     of_question = ("suite", "n", "repeats", "spread_repeats", "seed", "batch_size", "data_format")
     question = validate(comparison.data.images, comparison.data.labels, *(arguments[name] for name in of_question))
-    directory = arguments["out"]
-    store = Run.create(directory if Path(directory).exists() else None)
     with progress_of(arguments["progress"]) as progress:
         plan, _ = prepare(comparison.origins, question, store, {}, arguments["device"], progress)
-        seconds = plan.seconds(store)
+    return plan
+
+
+def _estimate(comparison: _Comparison, suite: Suite, arguments: dict[str, Any]) -> None:
+    """Print what would be done and about how long it takes; no attack is run, and nothing is written."""
+    from pathlib import Path
+
+    from ..records.store import Run
+    from ..report.format import duration
+
+    directory = arguments["out"]
+    store = Run.create(directory if Path(directory).exists() else None)
+    plan = _plan(comparison, arguments, store)
+    seconds = plan.seconds(store)
     cells = Counter(cell.attack for cell in plan.cells)
     missing = Counter(cell.attack for cell, queries in plan.queries(store).items() if queries)
     which = "of the test set" if suite.subset == "all" else "that all of them classify correctly"
@@ -400,6 +457,13 @@ def _repeats(given: Sequence[str], suite: Suite) -> dict[str, int]:
         except ValueError:
             raise UsageError(f"--repeats: expected numbers like 10 or boundary=2, received {text!r}") from None
     return repeats
+
+
+class Budget(NamedTuple):
+    """How many seconds a command may take, and when it began by the monotonic clock."""
+
+    seconds: float
+    start: float
 
 
 class _Comparison(NamedTuple):

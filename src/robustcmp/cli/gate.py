@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import sys
+import time
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import UsageError
 from .command import Parser, run_command, say
-from .eval import check_complete, compare, read_options
+from .eval import Budget, check_complete, compare, read_options
 from .screen import screen_width, use_color
 from .streams import drop_log_lines
 
@@ -46,6 +48,11 @@ def _parser() -> Parser:
     )
     parser.add_argument("--suite", default="gate", metavar="NAME", help="a suite's name or TOML file")
     parser.add_argument("--images", type=int, metavar="N", help="number of images (default: the suite's)")
+    parser.add_argument(
+        "--within",
+        metavar="TIME",
+        help="choose images and attacks that take at most this long on this machine, as 90s, 10m or 1h",
+    )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="the attacks' seed")
     parser.add_argument("--out", metavar="DIR", help="the run's directory (default: named after the models)")
     parser.add_argument("--junit", metavar="FILE", help="write the verdicts as JUnit XML")
@@ -62,16 +69,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @drop_log_lines()
 def _gate(given: Sequence[str]) -> int:
+    start = time.monotonic()
     options = _parser().parse_args(given)
+    if options.within is not None and options.images is not None:
+        raise UsageError("--within chooses the number of images: leave out --images")
     if len(options.models) < 2:
         raise UsageError(f"expected two models or more, the baseline first; received {options.models[0]} alone")
-    margin = _read_points("--margin", options.margin)
+    margin = read_points("--margin", options.margin)
     accuracy_margin = margin
     if options.accuracy_margin is not None:
-        accuracy_margin = _read_points("--accuracy-margin", options.accuracy_margin)
+        accuracy_margin = read_points("--accuracy-margin", options.accuracy_margin)
     from ..sources.by_ending import describe_files
 
-    evaluation = compare(read_options(_as_comparison(options, describe_files(options.models))), given)
+    budget = None if options.within is None else Budget(_read_time(options.within), start)
+    arguments = _as_comparison(options, describe_files(options.models))
+    evaluation = compare(read_options(arguments), arguments, budget)
     if evaluation is None:
         raise AssertionError("a gate is no estimate")
     check_complete(evaluation)
@@ -94,11 +106,19 @@ def _gate(given: Sequence[str]) -> int:
     return STATUS[gate.outcome]
 
 
-def _read_points(name: str, value: float) -> float:
+def read_points(name: str, value: float) -> float:
     """Return a margin in points as a fraction."""
     if not 0 < value < 100:
         raise UsageError(f"{name} should be points above 0 and below 100, received {value:g}")
     return value / 100
+
+
+def _read_time(text: str) -> float:
+    """Return seconds from a time such as 10m."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|h)", text)
+    if not match or float(match[1]) == 0:
+        raise UsageError(f"--within should be a time such as 90s, 10m or 1h, received {text}")
+    return float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2]]
 
 
 def _as_comparison(options: Namespace, descriptions: Sequence[str]) -> list[str]:

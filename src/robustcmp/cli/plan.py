@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 import sys
 from collections.abc import Sequence
 
 from ..errors import UsageError
 from .command import Parser, run_command
+from .gate import read_points
 from .screen import screen_width, use_color
 
 
@@ -17,15 +19,22 @@ def _parser() -> Parser:
         "Say how many trainings of each framework, images and repeats detect a difference between frameworks, and what "
         "they cost, from the variances and the costs of a finished run with several trainings. No framework is needed.",
         "  robustcmp plan --pilot runs/lenet5-mnist-guo2019 --difference 5\n"
-        "  robustcmp plan --pilot runs/lenet5-mnist-guo2019 --difference 3 --power 0.9 --attack fgsm",
+        "  robustcmp plan --pilot runs/lenet5-mnist-guo2019 --difference 3 --power 0.9 --attack fgsm\n"
+        "  robustcmp plan --pilot runs/old.onnx-and-new.onnx --margin 2",
     )
     parser.add_argument("--pilot", required=True, metavar="RUN", help="directory of the run")
-    parser.add_argument(
+    aim = parser.add_mutually_exclusive_group(required=True)
+    aim.add_argument(
         "--difference",
         type=float,
-        required=True,
         metavar="POINTS",
         help="between the largest success rate of a framework and the smallest, in points",
+    )
+    aim.add_argument(
+        "--margin",
+        type=float,
+        metavar="POINTS",
+        help="of a gate: say how many images show that equal models are not easier to fool, in 80 of 100 gates",
     )
     parser.add_argument("--power", type=float, default=0.8, metavar="P", help="the probability of detection")
     parser.add_argument("--attack", metavar="NAME", help="plan for one attack (default: each of the pilot's)")
@@ -46,6 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _plan(given: Sequence[str]) -> None:
     options = _parser().parse_args(given)
+    if options.margin is not None:
+        _plan_gate(options.pilot, read_points("--margin", options.margin), options.json)
+        return
     if not 0 < options.difference < 100:
         raise UsageError(f"--difference should be above 0 and below 100 points, received {options.difference:g}")
     seconds = options.training_seconds
@@ -72,3 +84,19 @@ def _plan(given: Sequence[str]) -> None:
     console.print()
     for sentence in plan_notes(plan, difference, options.power):
         console.print(f"• {sentence}")
+
+
+def _plan_gate(directory: str, margin: float, as_json: bool) -> None:
+    """Print how many images a gate needs."""
+    from ..analysis.gate import plan_gate
+    from ..evaluation import open_run
+
+    planned = plan_gate(open_run(directory).results, margin)
+    if as_json:
+        print(json.dumps([attack._asdict() for attack in planned], indent=1))
+        return
+    if not planned:
+        print("No attack of this run is informative: it fools under 5 % or over 95 % of both models' images.")
+    for attack in planned:
+        images = "trainings decide, not images" if attack.images is None else f"{attack.images:,} images"
+        print(f"{attack.model} under {attack.attack}: {images}")
