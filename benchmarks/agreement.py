@@ -32,7 +32,7 @@ import torch
 from numpy.typing import NDArray
 
 import robustcmp as rc
-from robustcmp.attacks import APGD, MinimumL2, MinimumLinf, Square
+from robustcmp.attacks import APGD, APGDTargeted, FABTargeted, MinimumL2, MinimumLinf, Square
 from robustcmp.attacks.apgd import LOSSES, start_points
 from robustcmp.attacks.ball import Ball
 from robustcmp.attacks.square import BLOCK, STRIPES, squares
@@ -144,6 +144,60 @@ def apgd(question: Question, authors: Any, loss: str) -> dict[str, Any]:
     return row | {"own_seeds": compare(*seeds) | {"robust_first": int((~seeds[0]).sum())}}
 
 
+def targeted(question: Question, attack: APGDTargeted | FABTargeted, make: Callable[[Any, int], Any]) -> dict[str, Any]:
+    """Compare APGD-T, from our starting points and in float64 too, or FAB-T, whose projection is in float32 only."""
+    ours = attack.search(question.classifier, question.ball, question.labels, SEED, 0)
+    draws = attack.draws(question.classifier, question.ball, SEED, 0)
+    row: dict[str, Any] = {"robust": int((~ours.fooled).sum())}
+    predictors = {"float32": question.model}
+    if isinstance(attack, APGDTargeted):
+        predictors["float64"] = question.doubled()
+    for name, predict in predictors.items():
+        runner, fooled = make(predict, SEED), np.zeros(len(question.labels), np.bool_)
+        if isinstance(attack, APGDTargeted):
+            runner.init_hyperparam(question.x)
+        with torch.no_grad():
+            ranked = predict(question.x).sort(dim=1)[1]
+        for rank in range(attack.targets):
+            left = np.flatnonzero(~fooled)
+            if not len(left):
+                break
+            x, y = question.x[left], question.y[left]
+            if isinstance(attack, APGDTargeted):
+                runner.y_target = ranked[left, -rank - 2]
+                start = as_tensor(start_points(question.ball, draws, left, rank))
+                _, right, _, _ = runner.attack_single_run(x, y, x_init=start)
+                fooled[left] = ~right.numpy()
+            else:
+                runner.target_class = rank + 2
+                found = runner.attack_single_run(x, y, is_targeted=True)
+                near = (found - x).abs().flatten(1).amax(1) <= question.epsilon
+                with torch.no_grad():
+                    fooled[left] = ((predict(found).argmax(1) != y) & near).numpy()
+        row[name] = compare(ours.fooled, fooled)
+    seeds = [question.fooled(make(question.model, seed).perturb(question.x, question.y)) for seed in OWN_SEEDS]
+    return row | {"own_seeds": compare(*seeds) | {"robust_first": int((~seeds[0]).sum())}}
+
+
+def apgd_targeted(question: Question, authors: Any) -> dict[str, Any]:
+    """Compare APGD-T, towards nine classes."""
+
+    def make(predict: Any, seed: int) -> Any:
+        return authors.APGDAttack_targeted(predict, n_iter=STEPS, eps=question.epsilon, seed=seed, device="cpu")
+
+    return targeted(question, APGDTargeted(epsilon=question.epsilon, steps=STEPS), make)
+
+
+def fab_targeted(question: Question, authors: Any) -> dict[str, Any]:
+    """Compare FAB-T, towards nine classes."""
+
+    def make(predict: Any, seed: int) -> Any:
+        settings: dict[str, Any] = {"n_iter": STEPS, "eps": question.epsilon, "targeted": True, "device": "cpu"}
+        return authors.FABAttack_PT(predict, seed=seed, **settings)
+
+    return targeted(question, FABTargeted(epsilon=question.epsilon, steps=STEPS), make)
+
+
 def square(question: Question, authors: Any) -> dict[str, Any]:
     """Compare Square: their code, an image at a time, with our stripes and squares."""
     attack = Square(epsilon=question.epsilon, iterations=SQUARES)
@@ -237,13 +291,17 @@ def _distances(question: Question, attack: Any, norm: str) -> NDArray[np.float64
 def agreement(checkout: Path) -> Iterator[dict[str, Any]]:
     """Yield the rows of the agreement."""
     sys.path.insert(0, str(checkout))
-    apgd_code, square_code = (importlib.import_module(f"autoattack.{name}") for name in ("autopgd_base", "square"))
+    apgd_code, fab_code, square_code = (
+        importlib.import_module(f"autoattack.{name}") for name in ("autopgd_base", "fab_pt", "square")
+    )
     for network, (dataset, images) in NETWORKS.items():
         for epsilon in EPSILONS[dataset]:
             question = Question(network, dataset, images, epsilon)
             for name, make in (
                 ("APGD-CE", lambda question: apgd(question, apgd_code, "ce")),
                 ("APGD-DLR", lambda question: apgd(question, apgd_code, "dlr")),
+                ("APGD-T", lambda question: apgd_targeted(question, apgd_code)),
+                ("FAB-T", lambda question: fab_targeted(question, fab_code)),
                 ("Square", lambda question: square(question, square_code)),
             ):
                 about = {"network": network, "epsilon": epsilon, "attack": name, "images": images}

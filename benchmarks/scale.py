@@ -111,7 +111,7 @@ def many_cells(directory: Path) -> dict[str, Any]:
         saved = time.perf_counter()
         margins = {key: rng.random(IMAGES) for key in keys}
         asked = dict.fromkeys(suite.attacks, REPEATS)
-        arrays = assemble(run, cells, keys, suite.records, asked, np.arange(IMAGES), np.ones(IMAGES, np.int64), margins)
+        arrays = assemble(run, cells, suite.records, asked, np.arange(IMAGES), np.ones(IMAGES, np.int64), margins)
         assembled = time.perf_counter()
         run.write_results(arrays, run.manifest())
     written = time.perf_counter()

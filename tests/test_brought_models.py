@@ -991,7 +991,7 @@ def quantised() -> Any:
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize(
     ("make", "reason"),
-    [(quantised, "is quantised"), (lambda: through(lambda m, x: m.network(x).detach()), "its forward detaches it")],
+    [(quantised, "whole numbers"), (lambda: through(lambda m, x: m.network(x).detach()), "its forward detaches it")],
     ids=["quantised", "detached"],
 )
 def test_a_module_without_a_gradient_is_attacked_without(make: Any, reason: str, tmp_path: Path) -> None:

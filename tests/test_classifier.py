@@ -6,7 +6,6 @@ import logging
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import ExitStack
 from typing import Any
 
 import foolbox as fb
@@ -20,7 +19,7 @@ from robustcmp.attacks import FGSM, Attack, Boundary, SinglePixel
 from robustcmp.attacks.foolbox import FoolboxAttack
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import ModelError
-from robustcmp.frameworks import Framework, TrainableFramework
+from robustcmp.frameworks import TrainableFramework
 from robustcmp.models.classifier import Classifier
 from robustcmp.models.model import Model
 
@@ -207,66 +206,6 @@ def linear(x: NDArray[np.float32]) -> NDArray[np.float32]:
     return x.reshape(len(x), -1)[:, 300:310]
 
 
-@pytest.mark.parametrize("attack", [ATTACKS[1], ATTACKS[2]], ids=lambda attack: type(attack).__name__)
-@pytest.mark.parametrize("most", [7, 0], ids=["batches are halved", "nothing is kept there"])
-def test_out_of_memory_on_the_device_changes_no_outcome(
-    digits: Dataset, attack: Attack, most: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def logits(x: NDArray[np.float32]) -> NDArray[np.float32]:
-        if len(x) > max(most, 5):
-            raise MemoryError
-        return linear(x)
-
-    def tensor(self: Framework, array: NDArray[Any], like: Any) -> NDArray[Any]:
-        if not most and len(array) > 5:
-            raise MemoryError
-        return np.array(array)
-
-    x, y = digits.images[:20], linear(digits.images[:20]).argmax(axis=1)
-    expected = attack.attack(numpy_model(linear), x, y)
-    caplog.set_level(logging.INFO, "robustcmp")
-    numpy = type(Classifier(numpy_model(linear)).framework)
-    monkeypatch.setattr(numpy, "is_on_gpu", lambda self, like: True)
-    monkeypatch.setattr(numpy, "tensor", tensor)
-    received = attack.attack(numpy_model(logits), x, y)
-    assert ("images do not fit into the device's memory" in caplog.text) == (not most)
-    assert "does not fit into the memory" in caplog.text
-    assert expected.success.any()
-    np.testing.assert_array_equal(received.adversarials, expected.adversarials)
-    np.testing.assert_array_equal(received.queries, expected.queries)
-
-
-def test_threads_that_run_out_of_memory_at_once_keep_their_arrays_together() -> None:
-    classifier = Classifier(numpy_model(two_classes), 8)
-
-    class Rows:
-        """What another thread, that finds too little memory, comes between."""
-
-        def __len__(self) -> int:
-            return 12
-
-        def __getitem__(self, rows: slice) -> NDArray[np.int64]:
-            classifier._fits[0] = 3
-            return np.arange(12)[rows]
-
-    def pair(first: NDArray[np.int64], second: NDArray[np.int64]) -> list[list[int]]:
-        if len(first) > 4:
-            raise MemoryError
-        return [first.tolist(), second.tolist()]
-
-    pairs = list(classifier.in_batches(pair, Rows(), np.arange(12)))  # type: ignore[arg-type]
-    assert [first for first, _ in pairs] == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11]]  # not 4, half of this 8
-    assert all(first == second for first, second in pairs)
-
-
-def test_one_image_that_does_not_fit_is_an_error(digits: Dataset) -> None:
-    def logits(x: NDArray[np.float32]) -> NDArray[np.float32]:
-        raise MemoryError("too large")
-
-    with pytest.raises(MemoryError, match="too large"):
-        Classifier(numpy_model(logits)).logits(digits.images[:4])
-
-
 def test_frameworks_say_what_out_of_memory_is(framework: TrainableFramework) -> None:
     assert framework.is_out_of_memory(MemoryError())
     assert not framework.is_out_of_memory(ValueError("not enough memory"))
@@ -325,44 +264,25 @@ def test_answers_and_gradients_are_asked_exactly(
     assert len(asked) == 2
 
 
-def test_torchs_tf32_is_off_until_the_last_thread_has_gone() -> None:
-    import torch
-
-    from robustcmp.frameworks.torch import _NoTF32
-
-    flags, switch = torch.backends.cudnn, _NoTF32()
-    before = flags.allow_tf32
-    try:
-        flags.allow_tf32 = True
-        first, second = ExitStack(), ExitStack()
-        first.enter_context(switch)
-        second.enter_context(switch)
-        first.close()
-        assert not flags.allow_tf32
-        second.close()
-        assert flags.allow_tf32
-    finally:
-        flags.allow_tf32 = before
-
-
-def test_torchs_tf32_is_off_for_callers_of_its_newer_switches() -> None:
+@pytest.mark.parametrize("name", ["allow_tf32", "fp32_precision"])
+def test_torchs_tf32_is_switched_off_whichever_of_its_switches_the_caller_used(name: str) -> None:
     """In a process of its own, as torch does not forget which of its two APIs was used."""
-    code = """
+    code = f"""
 import torch
-from robustcmp.frameworks.torch import _NoTF32
-switches = torch.backends.cudnn.conv, torch.backends.cuda.matmul
+from robustcmp.frameworks.torch import _switch_tf32_off
+cudnn = torch.backends.cudnn.conv if "{name}" == "fp32_precision" else torch.backends.cudnn
+switches = cudnn, torch.backends.cuda.matmul
 for switch in switches:
-    switch.fp32_precision = "tf32"
-with _NoTF32():
-    print([switch.fp32_precision for switch in switches])
-print([switch.fp32_precision for switch in switches])
+    switch.{name} = "tf32" if "{name}" == "fp32_precision" else True
+_switch_tf32_off()
+print([switch.{name} for switch in switches])
 """
     import torch
 
     if not hasattr(torch.backends, "fp32_precision"):
         pytest.skip("this torch has none")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == ["['ieee', 'ieee']", "['tf32', 'tf32']"]
+    assert done.stdout.strip() in ("['ieee', 'ieee']", "[False, False]")
 
 
 @pytest.mark.parametrize("n", [1, 5, 64, 512, 513, 1000, 10_000])
@@ -407,19 +327,6 @@ def test_a_slow_network_is_asked_little_beside_its_attacks(
     beside = slow.asked - len(x) - attacks
     assert beside == 244
     assert beside <= max(10 * 32, queries // 20)
-
-
-@pytest.mark.parametrize("shape", [(), (2, 1, 1)])
-def test_answers_that_are_no_rows_of_logits_are_refused(digits: Dataset, shape: tuple[int, ...]) -> None:
-    x, y = digits.images[:6], digits.labels[:6]
-    model = numpy_model(lambda x: np.zeros((len(x), *shape), np.float32))
-    message = r"should return \d images with logits \(\d, classes\), received shape \("
-    with pytest.raises(ModelError, match=message):
-        rc.predict(model, x)
-    with pytest.raises(ModelError, match=message):
-        rc.common_subset({"m": model}, x, y)
-    with pytest.raises(ModelError, match=message):
-        FGSM().attack(model, x, y)
 
 
 def test_another_shape_for_another_batch_is_refused(digits: Dataset) -> None:

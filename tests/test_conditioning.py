@@ -96,12 +96,6 @@ def test_outcomes_are_stored_and_shown(ev: rc.Evaluation) -> None:
     assert [len(line.get_xdata()) for line in axes[0].lines] == [6, 6, 6]
 
 
-def test_without_conditioning_the_error_names_the_call(asked: dict[str, Any]) -> None:
-    evaluation = rc.evaluate(**asked, batch_size=64)
-    with pytest.raises(UsageError, match="run_conditioning"):
-        _ = rc.open_run(evaluation.results.run.directory).conditioning
-
-
 def test_a_suite_on_all_images_is_not_conditional(asked: dict[str, Any]) -> None:
     suite = Suite("all", "", 20, 1, {"apgd": APGD(loss="ce", epsilon=0.01, steps=2, restarts=1)}, "all")
     evaluation = rc.evaluate(**asked | {"suite": suite}, batch_size=64)

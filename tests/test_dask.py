@@ -45,12 +45,13 @@ class Watching:
     def begin(self, what: str, steps: int) -> None: ...
     def step(self) -> None: ...
     def begin_attacks(self, cells: Any) -> None: ...
+    def fail(self, cells: Any, reason: str) -> None: ...
     def end(self) -> None: ...
 
-    def asked(self, attack: str, queries: int) -> None:
+    def count(self, attack: str, queries: int) -> None:
         self.asked_of[attack] = self.asked_of.get(attack, 0) + queries
 
-    def finished(self, cell: Any, success: Any) -> None:
+    def finish(self, cell: Any, success: Any) -> None:
         if not self.done:
             self.done = True
             self.what()
@@ -86,7 +87,7 @@ def test_without_dask_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_what_a_worker_lacks_is_named() -> None:
-    here = dask.describe_worker(SimpleNamespace(name="here"))
+    here = dask._describe_worker(SimpleNamespace(name="here"))
     assert set(frameworks.list_installed()) <= set(here.frameworks)
 
     task: Any = SimpleNamespace(frameworks=("torch", "numpy"), device="cpu")
@@ -96,8 +97,8 @@ def test_what_a_worker_lacks_is_named() -> None:
     assert there._replace(frameworks={}).find_lack(task) == "torch"
     assert there._replace(frameworks={"torch": ["0"]}).find_lack(task) == "torch in the version of this process"
     task.device = "cuda"
-    assert there._replace(gpus=0).find_lack(task) == "a GPU"
-    assert there._replace(gpus=1).find_lack(task) == ""
+    assert there._replace(has_gpu=False).find_lack(task) == "a GPU"
+    assert there._replace(has_gpu=True).find_lack(task) == ""
 
 
 @pytest.mark.usefixtures("none_left")

@@ -15,6 +15,7 @@ import tarfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -209,16 +210,6 @@ def test_the_environment_comes_before_the_cache(tmp_path: Path, monkeypatch: pyt
         assert len(load_dataset("mnist").images) == 12
 
 
-def test_a_broken_file_in_the_environments_directory_is_not_passed_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write(tmp_path / "cache" / "mnist", mnist_files())
-    write(tmp_path / "shared" / "mnist", mnist_files() | {"t10k-labels-idx1-ubyte": b"broken"})
-    monkeypatch.setenv("ROBUSTCMP_DATA", str(tmp_path / "shared"))
-    with pytest.raises(DataError, match="t10k-labels-idx1-ubyte: expected an IDX file"):
-        load_dataset("mnist")
-
-
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
@@ -330,11 +321,9 @@ def test_no_network_says_what_to_do(name: str, monkeypatch: pytest.MonkeyPatch) 
 CIFAR_FILES = [f"data_batch_{k}.bin" for k in range(1, 6)] + ["test_batch.bin"]
 
 
-def _member(name: str, content: bytes = b"", **fields: object) -> tuple[tarfile.TarInfo, bytes]:
+def _member(name: str, content: bytes) -> tuple[tarfile.TarInfo, bytes]:
     info = tarfile.TarInfo(name)
     info.size = len(content)
-    for field, value in fields.items():
-        setattr(info, field, value)
     return info, content
 
 
@@ -374,49 +363,17 @@ def test_cifar10_archive_writes_its_six_files_and_nothing_else(
     assert server.asked == []
 
 
-@pytest.mark.parametrize(
-    "replacement",
-    [
-        None,
-        _member("cifar-10-batches-bin/data_batch_3.bin", type=tarfile.SYMTYPE, linkname="/etc/hostname"),
-        _member("cifar-10-batches-bin/data_batch_3.bin", bytes(30_730_001)),
-    ],
-    ids=["absent", "link", "oversized"],
-)
-def test_cifar10_archive_with_an_unfit_member(
-    publish_cifar: Callable[..., Server], tmp_path: Path, replacement: tuple[tarfile.TarInfo, bytes] | None
+@pytest.mark.parametrize(("members", "cut"), [(cifar_members(), 9000), ({}, 0)], ids=["cut short", "empty"])
+def test_a_broken_archive_of_cifar10_leaves_no_part_of_a_file(
+    publish_cifar: Callable[..., Server], tmp_path: Path, members: dict[str, Any], cut: int
 ) -> None:
-    members = cifar_members()
-    del members["cifar-10-batches-bin/data_batch_3.bin"]
-    publish_cifar(members | ({} if replacement is None else {"x": replacement}))
-    with pytest.raises(DataError, match=r"data_batch_3\.bin, of at most 30730000 bytes, in it; received none"):
-        load_dataset("cifar10")
-    assert not (tmp_path / "cache" / "cifar-10-batches-bin" / "data_batch_3.bin").exists()
-
-
-def test_cifar10_archive_cut_short_leaves_no_part_of_a_file(
-    publish_cifar: Callable[..., Server], tmp_path: Path
-) -> None:
-    publish_cifar(cifar_members(), cut=9000)
+    publish_cifar(members, cut=cut)
     with pytest.raises(DataError, match="Could not unpack"):
         load_dataset("cifar10")
-    assert all(path.stat().st_size == 2 * 3073 for path in (tmp_path / "cache" / "cifar-10-batches-bin").iterdir())
+    assert list((tmp_path / "cache" / "cifar-10-batches-bin").iterdir()) == []
 
 
 # Splits
-
-
-@given(labels=hnp.arrays(np.int64, st.integers(0, 60), elements=st.integers(0, 4)), fraction=st.floats(0, 1))
-def test_stratified_split(labels: npt.NDArray[np.int64], fraction: float) -> None:
-    rest, held_out = hold_out(labels, fraction)
-    assert rest.dtype == held_out.dtype == np.int64
-    assert sorted([*rest, *held_out]) == list(range(len(labels)))
-    for part in (rest, held_out):
-        assert (np.diff(part) > 0).all()
-    for label in np.unique(labels):
-        assert (labels[held_out] == label).sum() == round(fraction * int((labels == label).sum()))
-    again = hold_out(labels.astype(np.uint8), fraction)
-    np.testing.assert_array_equal(held_out, again[1])
 
 
 def test_stratified_split_is_fixed_per_class() -> None:
@@ -475,25 +432,6 @@ def test_digest_sees_every_difference(changes: dict[str, object]) -> None:
 @pytest.fixture(scope="module")
 def digits() -> dict[str, Dataset]:
     return {split: load_dataset("digits", split) for split in ("train", "test")}
-
-
-def test_digits_splits_are_stratified_and_disjoint(digits: dict[str, Dataset]) -> None:
-    from sklearn.datasets import load_digits  # type: ignore[import-untyped, unused-ignore]
-
-    originals, labels = load_digits(return_X_y=True)
-    counts = np.bincount(labels)
-    np.testing.assert_array_equal(
-        np.bincount(digits["test"].labels), [round(500 / 1797 * int(count)) for count in counts]
-    )
-    # No two of the originals are equal, so images tell which of them a split holds, and in which order.
-    assert len(np.unique(originals, axis=0)) == 1797
-    scaled = (digits_module._resize_bilinear(originals.reshape(-1, 8, 8), 28) / 16).astype(np.float32)
-    where = {image.tobytes(): n for n, image in enumerate(scaled)}
-    indices = {split: [where[image.tobytes()] for image in digits[split].images] for split in digits}
-    assert sorted(indices["train"] + indices["test"]) == list(range(1797))
-    for split, index in indices.items():
-        assert index == sorted(index)
-        np.testing.assert_array_equal(digits[split].labels, labels[index])
 
 
 def test_digits_digests_do_not_change(digits: dict[str, Dataset]) -> None:

@@ -26,7 +26,6 @@ from robustcmp.data.dataset import Dataset
 from robustcmp.errors import ModelError, UsageError
 from robustcmp.evaluation import find_finished
 from robustcmp.frameworks import NAMES
-from robustcmp.records.store import Run
 from robustcmp.report.tables import tables
 from robustcmp.report.text import summary, to_text
 from robustcmp.report.words import notes
@@ -96,21 +95,6 @@ def test_trained_models_are_the_same_in_another_process(framework: str, digits: 
     ]
     assert answers(runs[0].results.run.directory) == answers(runs[1].results.run.directory)
     assert not runs[1].failed
-
-
-def test_images_that_nobody_keeps_do_not_come_back(
-    evaluate: Evaluate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    models = {"a": made("sound")}
-    saved = []
-    save = Run.save
-    monkeypatch.setattr(Run, "save", lambda self, cell, result: (saved.append(result), save(self, cell, result)))
-    evaluate(models, "isolated", keep_images=False)
-    assert len(saved) == 4
-    assert all(result.adversarials is None for result in saved)
-    saved.clear()
-    evaluate(models, "isolated", out=tmp_path / "kept")
-    assert all(result.adversarials.shape == planted.IMAGES[:5].shape for result in saved)
 
 
 def test_missing_repeats_are_added_in_another_process(evaluate: Evaluate, tmp_path: Path) -> None:
@@ -286,9 +270,10 @@ def test_an_interruption_ends_the_processes(evaluate: Evaluate, tmp_path: Path) 
         def begin(self, what: str, steps: int) -> None: ...
         def step(self) -> None: ...
         def begin_attacks(self, cells: Any) -> None: ...
+        def fail(self, cells: Any, reason: str) -> None: ...
         def end(self) -> None: ...
-        def asked(self, attack: str, queries: int) -> None: ...
-        def finished(self, cell: Any, success: Any) -> None:
+        def count(self, attack: str, queries: int) -> None: ...
+        def finish(self, cell: Any, success: Any) -> None:
             raise KeyboardInterrupt
 
     before = children()
@@ -323,18 +308,6 @@ def test_where_attacks_cannot_run_is_an_error_before_work(
 ) -> None:
     with pytest.raises(UsageError, match=message):
         evaluate({}, **arguments)
-
-
-def test_functions_are_named_and_return_models(evaluate: Evaluate) -> None:
-    assert made("sound").label == "sound"
-    assert made("sound").fingerprint is None
-    for wrong in ("planted", "planted:", 3):
-        with pytest.raises(UsageError, match="expected a function as 'module:function'"):
-            rc.from_function(wrong)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="there is no module 'nowhere' in "):
-        evaluate({"a": rc.from_function("nowhere:sound")})
-    with pytest.raises(ModelError, match=r"should return a Foolbox model, as .* does; received set"):
-        evaluate({"a": rc.from_function("test_executors:children")})
 
 
 @pytest.mark.parametrize(("seconds", "worker"), [(0, "numpy"), (comparison.LONG, "")])

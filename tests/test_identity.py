@@ -123,17 +123,6 @@ def test_the_same_network_under_two_names_shares_its_cells(
     assert sorted(attack for _, attack in saved) == ["boundary", "fgsm", "pixel"]
 
 
-@pytest.mark.slow
-def test_a_network_in_a_host_is_known_by_its_weights(framework: Any, tiny: Any, random_weights: Any) -> None:
-    def digest_of(seed: int) -> str | None:
-        native = framework.build(tiny, 0, "cpu")
-        framework.set_weights(native, tiny, random_weights(tiny, seed))
-        return Classifier(rc.wrap(native, framework=framework.name)).weights_digest
-
-    assert digest_of(0) is not None
-    assert digest_of(0) == digest_of(0) != digest_of(1)
-
-
 def guarded(logits: Callable[..., NDArray[Any]], clean: NDArray[np.float32]) -> Callable[..., NDArray[Any]]:
     """Return logits that give whatever is no clean image the same class."""
     known = {image.tobytes() for image in clean}
@@ -166,23 +155,6 @@ def test_a_mended_gradient_is_followed_anew_and_other_cells_stay(
     right = compare({"mine": rc.wrap_functions(logits=logits, vjp=vjp)}).results.rates()
     assert saved == [("mine", "fgsm")]
     assert right["mine"]["fgsm"] > wrong["mine"]["fgsm"]
-
-
-def test_the_gradient_is_asked_of_only_where_an_attack_follows_it(compare: Compare, tmp_path: Path) -> None:
-    logits, vjp = functions(linear(0))
-    asked: list[int] = []
-
-    def counted(x: NDArray[np.float32], v: NDArray[np.float32]) -> NDArray[Any]:
-        asked.append(len(x))
-        return vjp(x, v)
-
-    suite = tmp_path / "pixel.toml"
-    suite.write_text('[attacks.pixel]\nattack = "SinglePixel"\nmax_pixels = 5\n', encoding="utf-8")
-    compare({"mine": rc.wrap_functions(logits=logits, vjp=counted)}, suite=suite)
-    assert not asked
-    compare({"mine": rc.wrap_functions(logits=logits, vjp=counted)}, n=200)
-    compare({"mine": rc.wrap_functions(logits=logits, vjp=counted)}, n=200)
-    assert sum(asked) <= 200 + 2 * 3 * 64  # of the second call none but its checks and probes
 
 
 def test_weights_that_no_image_shows_are_in_the_key(

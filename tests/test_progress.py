@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +41,13 @@ class Told:
     def begin_attacks(self, cells: Mapping[Cell, int]) -> None:
         self.expected = dict(cells)
 
-    def asked(self, attack: str, queries: int) -> None:
+    def count(self, attack: str, queries: int) -> None:
         self.queries[attack] = self.queries.get(attack, 0) + queries
 
-    def finished(self, cell: Cell, success: NDArray[np.bool_]) -> None:
+    def finish(self, cell: Cell, success: NDArray[np.bool_]) -> None:
         self.events.append((cell.attack, cell.model, cell.repeat, int(success.sum())))
+
+    def fail(self, cells: Sequence[Cell], reason: str) -> None: ...
 
     def end(self) -> None:
         self.events.append(("end",))
@@ -119,16 +121,16 @@ def test_the_time_left_follows_what_was_really_asked(monkeypatch: pytest.MonkeyP
         if cell.attack == "slow":
             continue
         now[0] += queries / 2 / 100
-        tallies.asked(cell.attack, queries // 2)
-        tallies.finished(cell, np.array([True, False]))
+        tallies.count(cell.attack, queries // 2)
+        tallies.finish(cell, np.array([True, False]))
     assert tallies.seconds_left == pytest.approx(6 * 1000 / 100)  # of the other attack nothing is known yet
     slow = [cell for cell in cells() if cell.attack == "slow"]
     now[0] += 500 / 100
-    tallies.asked("slow", 500)
-    tallies.finished(slow[0], np.array([True, True]))
+    tallies.count("slow", 500)
+    tallies.finish(slow[0], np.array([True, True]))
     assert tallies.seconds_left == pytest.approx(5 * 500 / 100)
     for cell in slow[1:]:
-        tallies.finished(cell, np.array([True, True]))
+        tallies.finish(cell, np.array([True, True]))
     assert tallies.seconds_left == 0
 
 
@@ -138,8 +140,8 @@ def test_lines_say_an_attack_when_all_its_models_are_done(capsys: pytest.Capture
     lines.begin_attacks(cells())
     rng = np.random.default_rng(0)
     for cell in cells():
-        lines.asked(cell.attack, 10)
-        lines.finished(cell, rng.random(50) < 0.5)
+        lines.count(cell.attack, 10)
+        lines.finish(cell, rng.random(50) < 0.5)
     lines.end()
     first, quick, slow = capsys.readouterr().err.splitlines()
     assert first == "loading models: 6"
@@ -162,8 +164,8 @@ def test_the_table_fills_in(monkeypatch: pytest.MonkeyPatch) -> None:
         console.print(table._draw())
         table.begin_attacks(cells())
         for cell in list(cells())[:4]:
-            table.asked(cell.attack, 10)
-            table.finished(cell, np.array([True, False, False, False]))
+            table.count(cell.attack, 10)
+            table.finish(cell, np.array([True, False, False, False]))
         console.print(table._draw())
     finally:
         table.end()

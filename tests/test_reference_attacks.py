@@ -9,12 +9,26 @@ import numpy as np
 import pytest
 import reference as ref
 from conftest import CAPABILITIES
+from scipy.optimize import linprog
 
 import robustcmp as rc
-from robustcmp.attacks import APGD, Attack, AttackResult, Ensemble, MinimumL2, MinimumLinf, Square
-from robustcmp.attacks.gradients import cross_entropy, dlr, margin
+from robustcmp.attacks import (
+    APGD,
+    APGDTargeted,
+    Attack,
+    AttackResult,
+    AutoAttack,
+    Ensemble,
+    FABTargeted,
+    MinimumL2,
+    MinimumLinf,
+    Square,
+)
+from robustcmp.attacks.ball import BallAttack
+from robustcmp.attacks.gradients import cross_entropy, dlr, margin, rank_other_classes, targeted_dlr, targeted_margin
 from robustcmp.attacks.square import _square_side
 from robustcmp.attacks.suite import Suite, load_suite
+from robustcmp.attacks.targeted import project_onto_plane
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import UsageError
 from robustcmp.frameworks import TrainableFramework
@@ -30,6 +44,8 @@ BALL: list[Attack] = [
     APGD(loss="dlr", epsilon=EPSILON, steps=10, restarts=2),
     Square(epsilon=EPSILON, iterations=120),
     Ensemble(epsilon=EPSILON, steps=10, restarts=1, iterations=60),
+    APGDTargeted(epsilon=EPSILON, steps=10, targets=3),
+    FABTargeted(epsilon=EPSILON, steps=10, targets=3),
 ]
 NEAREST: list[Attack] = [MinimumL2(steps=40), MinimumLinf(steps=40)]
 Zoo = Callable[..., Model]
@@ -146,6 +162,7 @@ def nearest_margin(model: Model, result: AttackResult, rows: np.ndarray) -> floa
         (APGD(loss="ce", epsilon=1e-6, steps=10, restarts=2), 1 + 2 * 11, 2 * 10),
         (Square(epsilon=1e-6, iterations=30), 1 + 31, 0),
         (Ensemble(epsilon=1e-6, steps=10, restarts=2, iterations=30), 1 + 4 * 11 + 31, 4 * 10),
+        (APGDTargeted(epsilon=1e-6, steps=10, targets=3), 2 + 3 * 11, 3 * 10),
         (MinimumL2(steps=20), 20, 19),
     ],
     ids=lambda value: name(value) if isinstance(value, Attack) else "",
@@ -253,3 +270,107 @@ def test_a_weaker_attack_is_refused_on_all_images(tmp_path: Path) -> None:
     file.write_text('subset = "all"\n[attacks.fgsm]\nattack = "FGSM"\n')
     with pytest.raises(UsageError, match="fgsm cannot"):
         load_suite(file)
+
+
+@pytest.mark.parametrize("classes", [2, 3, 4, 6])
+@pytest.mark.parametrize("loss", [targeted_margin, targeted_dlr])
+def test_gradients_of_targeted_losses_are_their_slopes(
+    loss: Callable[..., tuple[np.ndarray, np.ndarray]], classes: int
+) -> None:
+    z = np.random.default_rng(0).normal(size=(20, classes))
+    y = z.argmax(axis=1)
+    target = rank_other_classes(z, y)[:, -1]
+    _, v = loss(z, y, target)
+    steps = 1e-6 * np.eye(classes)
+    slopes = np.stack([(loss(z + h, y, target)[0] - loss(z - h, y, target)[0]) / 2e-6 for h in steps], axis=1)
+    largest = np.abs(slopes).max(axis=1, keepdims=True)
+    np.testing.assert_allclose(v / np.abs(v).max(axis=1, keepdims=True), slopes / largest, atol=1e-4)
+
+
+def test_other_classes_leave_out_the_true_one_in_a_tie() -> None:
+    z = np.array([[1.0, 3, 2, 3], [0, 0, 0, 0]])
+    assert rank_other_classes(z, np.array([1, 2])).tolist() == [[3, 2, 0], [3, 1, 0]]
+
+
+def test_projections_onto_a_plane_are_the_smallest() -> None:
+    """Beside SciPy's linear programme: the least r with |d| ≤ r, gap + w·d = 0 and x + d within the bounds."""
+    rng = np.random.default_rng(1)
+    x, w = rng.random((30, 5)), rng.normal(size=(30, 5))
+    w[:, 0] = 0
+    gap = rng.normal(size=30)
+    d = project_onto_plane(x, gap, w, (0, 1))
+    assert ((x + d >= -1e-12) & (x + d <= 1 + 1e-12)).all()
+    reached = 0
+    for i in range(30):
+        within = np.block([[np.eye(5), -np.ones((5, 1))], [-np.eye(5), -np.ones((5, 1))]])
+        limits = [*zip(-x[i], 1 - x[i], strict=True), (0, None)]
+        least = linprog([0] * 5 + [1], within, np.zeros(10), [[*w[i], 0]], [-gap[i]], limits)
+        if least.success:
+            reached += 1
+            assert gap[i] + w[i] @ d[i] == pytest.approx(0, abs=1e-9)
+            assert np.abs(d[i]).max() == pytest.approx(least.fun, abs=1e-9)
+        else:
+            np.testing.assert_allclose((x + d)[i], np.where(d[i] > 0, 1, np.where(d[i] < 0, 0, x[i])))
+    assert 0 < reached < 30
+
+
+def test_autoattack_asks_each_part_about_what_is_left(zoo_model: Zoo, digits: Dataset) -> None:
+    model = zoo_model("torch")
+    x, y = digits.images[:30], digits.labels[:30]
+    attack = load_suite(SUITE.with_name("autoattack.toml")).attacks["autoattack"]
+    assert isinstance(attack, AutoAttack)
+    assert [type(part).__name__ for part in attack.parts] == ["APGD", "APGDTargeted", "FABTargeted", "Square"]
+
+    class Short(AutoAttack):
+        @property
+        def parts(self) -> tuple[BallAttack, ...]:
+            return (
+                APGD(loss="ce", epsilon=self.epsilon, steps=2, restarts=1),
+                APGDTargeted(epsilon=self.epsilon, steps=3, targets=2),
+                FABTargeted(epsilon=self.epsilon, steps=3, targets=2),
+                Square(epsilon=self.epsilon, iterations=20),
+            )
+
+    attack = Short(epsilon=0.03)
+    result = attack.attack(model, x, y)
+    each = [part.attack(model, x, y).success for part in attack.parts]
+    np.testing.assert_array_equal(result.success, np.any(each, axis=0))
+    np.testing.assert_array_equal(result.extras["fooled_by"] == 1, each[0] & (result.linf > 0))
+    assert 0 < result.success.sum() < 30
+
+
+def test_autoattack_refuses_what_it_cannot_answer() -> None:
+    for epsilon in (0, 1.5):
+        with pytest.raises(UsageError, match="epsilon should be"):
+            AutoAttack(epsilon=epsilon)
+
+    def without_gradient(images: np.ndarray) -> np.ndarray:
+        return images.reshape(len(images), -1)[:, :3]
+
+    model = rc.wrap_functions(logits=without_gradient)
+    assert "only Square" in AutoAttack(epsilon=0.1).not_applicable(Classifier(model))
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_targeted_attacks_fall_back_with_few_classes(classes: int) -> None:
+    """A linear model: an image falls where ε exceeds a margin over the 1-norm of its gradient."""
+    weights = np.random.default_rng(2).normal(size=(16, classes)).astype(np.float32)
+
+    def logits(images: np.ndarray) -> np.ndarray:
+        flat: np.ndarray = (images.reshape(len(images), -1) - 0.5) @ weights
+        return flat
+
+    def vjp(images: np.ndarray, v: np.ndarray) -> np.ndarray:
+        return (v.astype(np.float32) @ weights.T).reshape(images.shape)
+
+    model = rc.wrap_functions(logits=logits, vjp=vjp)
+    x = np.random.default_rng(3).uniform(0.4, 0.6, (40, 4, 4, 1)).astype(np.float32)
+    z = logits(x)
+    y = z.argmax(axis=1)
+    reach = np.abs(weights[:, y].T[:, :, None] - weights[None]).sum(axis=1)
+    others = np.arange(classes) != y[:, None]
+    needed = ((z[np.arange(40), y][:, None] - z)[others] / reach[others]).reshape(40, -1).min(axis=1)
+    clear = np.abs(needed / 0.02 - 1) > 0.01  # FAB overshoots the boundary by up to 1 %, as the authors' does
+    assert 0 < (needed < 0.02).sum() < 40
+    for attack in (APGDTargeted(epsilon=0.02), FABTargeted(epsilon=0.02)):
+        np.testing.assert_array_equal(attack.attack(model, x, y).success[clear], needed[clear] < 0.02)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 import robustcmp as rc
 from robustcmp.data.dataset import Dataset
-from robustcmp.errors import ModelError, UsageError
+from robustcmp.errors import ModelError
 from robustcmp.models.model import Model
 
 CLASSES = 5
@@ -42,11 +42,6 @@ def test_only_what_every_model_classifies_correctly() -> None:
     models = {"a": knows([3, 7]), "b": [knows([7, 8]), knows([59])], "c": (knows([0]),)}
     indices = rc.common_subset(models, IMAGES, LABELS)
     assert indices.tolist() == sorted(set(range(N)) - {0, 3, 7, 8, 59})
-
-
-@pytest.mark.parametrize(("n", "expected"), [(1, 1), (57, 57), (58, 58), (59, 58), (1000, 58), (None, 58)])
-def test_at_most_n(n: int | None, expected: int) -> None:
-    assert len(rc.common_subset({"a": knows([1, 2])}, IMAGES, LABELS, n=n)) == expected
 
 
 def test_none_that_all_classify_correctly() -> None:
@@ -84,13 +79,6 @@ def test_the_other_images_are_nothing(kept: set[int], n: int) -> None:
         assert of_part.tolist() == whole.tolist()
 
 
-def test_a_model_more_takes_images_away_and_leaves_the_ranks() -> None:
-    alone = rc.common_subset({"a": knows()}, IMAGES, LABELS, n=10)
-    beside = rc.common_subset({"a": knows(), "b": knows(alone[:3])}, IMAGES, LABELS, n=10)
-    assert set(alone[3:]) <= set(beside)
-    assert not set(alone[:3]) & set(beside)
-
-
 @pytest.mark.parametrize("seed", [0, 1, -5])
 def test_the_ranks_are_a_keyed_hash_of_the_image(seed: int) -> None:
     # Stored runs rest on it: another rank is another subset for everyone.
@@ -110,12 +98,6 @@ def test_on_trained_models(digits: Dataset, zoo_model: Callable[..., Model]) -> 
 
 
 # errors
-
-
-@pytest.mark.parametrize("n", [0, -1])
-def test_too_few_images(n: int) -> None:
-    with pytest.raises(UsageError, match=rf"should be 1 or more, received {n}"):
-        rc.common_subset({"a": knows()}, IMAGES, LABELS, n=n)
 
 
 def test_evaluate_says_when_there_is_none() -> None:

@@ -20,7 +20,7 @@ from robustcmp.errors import UsageError
 from robustcmp.models.classifier import Classifier
 from robustcmp.models.model import Model
 from robustcmp.report.tables import tables
-from robustcmp.runs.followups import count_transfers
+from robustcmp.runs.followups import _count_transfers
 from robustcmp.runs.progress import Unseen
 
 SUITE = """
@@ -103,7 +103,9 @@ def test_targets_are_asked_about_adversarial_images_alone(digits: Dataset) -> No
         return Classifier(model, asked=asked.append)
 
     labels, success = np.array([1, 1, 2, 2]), np.array([True, False, True, True])
-    counts = count_transfers([target(1), target(2)], ["a"], labels, lambda *_: [(digits.images[:4], success)], Unseen())
+    counts = _count_transfers(
+        [target(1), target(2)], ["a"], labels, lambda *_: [(digits.images[:4], success)], Unseen()
+    )
     assert counts[..., 0, :].tolist() == [[[3, 3, 4], [1, 3, 4]], [[2, 3, 4], [3, 3, 4]]]
     assert sum(asked) == 6
 

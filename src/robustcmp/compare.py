@@ -22,7 +22,7 @@ from .records.store import Run
 from .report.format import duration
 from .report.progress import make_progress
 from .report.words import behaviour_notes
-from .runs.accuracy import check_accuracies, read_expected
+from .runs.accuracy import note_causes
 from .runs.assembly import assemble
 from .runs.executors import Executor, InProcess, Isolated, choose_executor, execute
 from .runs.followups import FollowUps
@@ -58,7 +58,6 @@ def evaluate(
     executor: str | None = None,
     group_seconds: float | None = None,
     group_memory: float | None = None,
-    expected_accuracy: float | Mapping[str, float] | None = None,
 ) -> Evaluation:
     """Attack the images that all models classify correctly, and compare how often each model is fooled.
 
@@ -116,11 +115,6 @@ def evaluate(
         ``"isolated"`` unless an executor is named.
     group_memory : float, optional
         How many bytes of memory its process may hold; Linux only.
-    expected_accuracy : float or dict of str to float, optional
-        The accuracy on these images, a fraction in [0, 1], of all models, or of each that is named, as you measured it
-        where it was trained. A model that is less accurate by more than three standard errors is an error before any
-        attack. State it wherever you know it: a file cannot tell that its network has another activation, and most
-        mistakes in preprocessing cost accuracy.
 
     Returns
     -------
@@ -131,8 +125,8 @@ def evaluate(
     UsageError
         An argument is invalid; no work was started.
     ModelError
-        A model is not a classifier that returns logits, it is less accurate than was expected, no image is classified
-        correctly by all models, no attack of the suite can run on any model.
+        A model is not a classifier that returns logits, no image is classified correctly by all models, or no attack of
+        the suite can run on any model.
     StoreError
         A file of the run is broken, or another process is writing the run.
     DiskError
@@ -153,8 +147,7 @@ def evaluate(
     >>> ev.success_rate.sizes["attack"], sorted(ev.indicator)
     (3, ['jax', 'torch'])
     """
-    expected = read_expected(expected_accuracy, models)
-    question = validate(images, labels, suite, n, repeats, spread_repeats, seed, batch_size, data_format, expected)
+    question = validate(images, labels, suite, n, repeats, spread_repeats, seed, batch_size, data_format)
     where: Executor = choose_executor(executor, Limits(group_seconds, group_memory))
     with (
         _resumable(out, about),
@@ -173,11 +166,8 @@ def evaluate(
                     duration(seconds),
                 )
         store.write_manifest(manifest)
-        failures = execute(plan, store, where, shown)
-        if failures:
-            plan = plan.without(failures)
-            manifest = add_failures(manifest, plan)
-        return _write(plan, manifest, store)
+        execute(plan, store, where, shown)
+        return _write(plan, add_failures(manifest, plan), store)
 
 
 def prepare(
@@ -185,13 +175,13 @@ def prepare(
 ) -> tuple[Plan, dict[str, Any]]:
     """Do everything before the first attack; return the plan, and what the run keeps about it."""
     trained = load(models, device, progress)
-    trained = check_models(trained, question, progress)
-    question = question.shared_by(trained)
-    trained, batch_sizes = set_batch_sizes(trained, question, store.manifest())
-    correct = classify(trained, question)
-    trained = check_accuracies(trained, question, correct)
-    subset = choose_subset(trained, question, correct, progress)
-    plan = make_plan(trained, question, subset, store.manifest(), store.keep_images)
+    check_models(trained, question, progress)
+    question = question.share_among(trained)
+    batch_sizes = set_batch_sizes(trained, question, store.manifest())
+    classify(trained, question)
+    note_causes(trained, question)
+    indices = choose_subset(trained, question, progress)
+    plan = make_plan(trained, question, indices, store.manifest(), store.keep_images)
     manifest = describe(plan, batch_sizes, about)
     _check_exact(manifest.get("deployments", ()))
     for sentence in behaviour_notes(manifest["models"]):
@@ -201,11 +191,8 @@ def prepare(
 
 def _write(plan: Plan, manifest: dict[str, Any], store: Run) -> Evaluation:
     """Put all results together and store them."""
-    keys = [model.key for model in plan.models]
-    question = plan.question
-    dataset = assemble(
-        store, plan.cells, keys, plan.suite.records, question.repeats, plan.subset.indices, plan.labels, plan.margins
-    )
+    margins = {model.key: model.margins for model in plan.models}
+    dataset = assemble(store, plan.cells, plan.suite.records, plan.question.repeats, plan.indices, plan.labels, margins)
     store.write_manifest(manifest)
     store.write_results(dataset, manifest)
     results = Results(store, dataset, store.manifest())
@@ -217,7 +204,8 @@ def _check_exact(deployments: Sequence[Mapping[str, Any]]) -> None:
     """Raise `ControlError` for a deployed network in float32 that does not answer as its source."""
     for entry in deployments:
         if entry["exact"] and not answers_alike(entry["logits"], entry["changed"]):
-            (name, seed), (source, _) = entry["model"], entry["source"]
+            (name, seed) = entry["model"]
+            (source, _) = entry["source"]
             raise ControlError(
                 f"{name}, training seed {seed}, does not answer as {source}: its logits differ by up to "
                 f"{entry['logits']:.1g} of their spread, and {entry['changed']:.1%} of the images change their class. "
@@ -232,8 +220,8 @@ def _resumable(out: str | os.PathLike[str] | None, about: dict[str, Any] | None)
         yield
     except KeyboardInterrupt:
         if "command" not in (about or {}):
-            kept = f"What is finished is kept in {out}: repeat the call to resume."
-            _log.warning("interrupted. %s", kept if out else "Without out= nothing is kept.")
+            sentence = f"What is finished is kept in {out}: repeat the call to resume."
+            _log.warning("interrupted. %s", sentence if out else "Without out= nothing is kept.")
         raise
 
 

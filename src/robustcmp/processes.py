@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 from multiprocessing.connection import Connection, Pipe
@@ -58,12 +58,6 @@ class Limits(NamedTuple):
 
 class Died(Exception):
     """A process ended, or was ended, before its work was done; the message says how."""
-
-
-class Wanted(NamedTuple):
-    """A child asks for what its parent keeps under a key."""
-
-    key: str
 
 
 class Ended(NamedTuple):
@@ -223,15 +217,8 @@ class Child:
             self._process, self._connection = start_child(self._target, self._environment)
         return self._process
 
-    def request(self, content: Any, find: Callable[[str], Any] = lambda key: None) -> Iterator[Any]:
+    def request(self, content: Any) -> Iterator[Any]:
         """Send a request, yield the messages that come back, and return after the `Ended` one.
-
-        Parameters
-        ----------
-        content : object
-            The request.
-        find : callable
-            Returns what the child may want by a key.
 
         Raises
         ------
@@ -243,9 +230,6 @@ class Child:
             self._send(process, content)
             while not is_over:
                 message = self._receive(process, begun)
-                if isinstance(message, Wanted):
-                    self._send(process, find(message.key))
-                    continue
                 is_over = isinstance(message, Ended)
                 yield message
         finally:

@@ -21,9 +21,9 @@ class _Stopped(BaseException):
 
 def cores() -> int:
     """Return how many cores there are for this process: OMP_NUM_THREADS if it is set, else those it may run on."""
-    asked = os.environ.get("OMP_NUM_THREADS", "")
-    if asked.isdigit() and int(asked) > 0:
-        return int(asked)
+    stated = os.environ.get("OMP_NUM_THREADS", "")
+    if stated.isdigit() and int(stated) > 0:
+        return int(stated)
     return len(processors()) or os.cpu_count() or 1
 
 

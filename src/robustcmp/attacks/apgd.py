@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from .. import limits
 from ..errors import ModelError, UsageError, check_count
 from ..models.classifier import Classifier, check_finite
-from .ball import Ball, BallAttack
+from .ball import Ball, BallAttack, search_in_turn
 from .base import Images, Labels, Perturbed
 from .draws import Draws
-from .gradients import DLR_CLASSES, cross_entropy, dlr, pull_back
+from .gradients import DLR_CLASSES, Logits, LossAndGradient, cross_entropy, dlr, pull_back
 
 CITE = """\
 @inproceedings{croce2020reliable,
@@ -90,20 +90,26 @@ class APGD(BallAttack):
 
     def search(self, classifier: Classifier, ball: Ball, labels: Labels, seed: int, repeat: int) -> Perturbed:
         draws = self.draws(classifier, ball, seed, repeat)
-        n = len(labels)
-        adversarials, fooled, queries = ball.clean.copy(), np.zeros(n, np.bool_), np.zeros(n, np.int64)
-        for restart in range(self.restarts):
-            left = np.flatnonzero(~fooled)
-            if not len(left):
-                break
-            part = self.climb(classifier, ball.rows(left), labels[left], start_points(ball, draws, left, restart))
-            fooled[left], adversarials[left] = part.fooled, part.images
-            queries[left] += part.queries
-        return Perturbed(fooled, adversarials, queries)
 
-    def climb(self, classifier: Classifier, ball: Ball, labels: Labels, start: Images) -> Perturbed:
-        """Return what one restart finds from given points (N, H, W, C) of the ball."""
+        def climb_from(restart: int, left: NDArray[np.int64]) -> Perturbed:
+            start = start_points(ball, draws, left, restart)
+            return self.climb(classifier, ball.rows(left), labels[left], start)
+
+        whole, _ = search_in_turn(ball, self.restarts, climb_from)
+        return whole
+
+    def rise(self, logits: Logits, labels: Labels, targets: Labels) -> LossAndGradient:
+        """Return the loss (N,) that is to rise, and its gradient (N, K) in the logits up to a factor."""
+        if self.loss == "dlr" and logits.shape[1] < DLR_CLASSES:
+            raise ModelError(f"the DLR loss needs three classes or more, received {logits.shape[1]} logits")
+        return LOSSES[self.loss](logits, labels)
+
+    def climb(
+        self, classifier: Classifier, ball: Ball, labels: Labels, start: Images, targets: Labels | None = None
+    ) -> Perturbed:
+        """Return what one restart finds from given points (N, H, W, C) of the ball, towards targets (N,) if any."""
         followed = classifier.gradient_source or classifier
+        targets = labels if targets is None else targets
         n = len(labels)
         adversarials, fooled, queries = ball.clean.copy(), np.zeros(n, np.bool_), np.zeros(n, np.int64)
         climbers = _Climbers.at(start, labels, ball)
@@ -111,8 +117,6 @@ class APGD(BallAttack):
         for step in range(self.steps + 1):
             z = classifier.logits(climbers.point)
             check_finite(z)
-            if self.loss == "dlr" and z.shape[1] < DLR_CLASSES:
-                raise ModelError(f"the DLR loss needs three classes or more, received {z.shape[1]} logits")
             queries[climbers.row] += 1
             fell = z.argmax(axis=1) != climbers.labels
             fooled[climbers.row[fell]] = True
@@ -120,7 +124,7 @@ class APGD(BallAttack):
             climbers = climbers.part(~fell)
             if step == self.steps or not len(climbers.row):
                 break
-            loss, v = LOSSES[self.loss](z[~fell], climbers.labels)
+            loss, v = self.rise(z[~fell], climbers.labels, targets[climbers.row])
             climbers.arrive(loss, pull_back(followed, climbers.point, v), first=step == 0)
             passed += step > 0
             if passed == checkpoint:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import limits
 from ..errors import check_size
 from ..models.classifier import Classifier
 from ..records.attack import Extra
@@ -48,6 +47,27 @@ class Ball:
         return clipped
 
 
+def search_in_turn(
+    ball: Ball, attempts: int, attempt: Callable[[int, NDArray[np.int64]], Perturbed]
+) -> tuple[Perturbed, NDArray[np.int64]]:
+    """Return what several attempts find, each on the images left by the last, and which attempt (N,) it was, or −1.
+
+    ``attempt(number, rows)`` attacks those rows of the ball.
+    """
+    n = len(ball.clean)
+    whole = Perturbed(np.zeros(n, np.bool_), ball.clean.copy(), np.zeros(n, np.int64))
+    fooled_by = np.full(n, -1)
+    for number in range(attempts):
+        left = np.flatnonzero(~whole.fooled)
+        if not len(left):
+            break
+        part = attempt(number, left)
+        whole.fooled[left], whole.images[left] = part.fooled, part.images
+        whole.queries[left] += part.queries
+        fooled_by[left[part.fooled]] = number
+    return whole, fooled_by
+
+
 class BallAttack(Attack):
     """An attack within an L∞ distance of `epsilon`, a share of max − min.
 
@@ -60,10 +80,8 @@ class BallAttack(Attack):
     takes_misclassified = True
 
     def __init__(self, epsilon: float, epsilon_colour: float | None = None):
-        self.epsilon = check_size("epsilon", epsilon, limits.EPSILON)
-        self.epsilon_colour = (
-            None if epsilon_colour is None else check_size("epsilon_colour", epsilon_colour, limits.EPSILON)
-        )
+        self.epsilon = check_size("epsilon", epsilon, 1)
+        self.epsilon_colour = None if epsilon_colour is None else check_size("epsilon_colour", epsilon_colour, 1)
 
     @property
     def extras(self) -> dict[str, Extra]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..models.classifier import Classifier
 from ..records.attack import AttackTable, Column, Extra
 from .apgd import APGD
-from .ball import Ball, BallAttack
+from .ball import Ball, BallAttack, search_in_turn
 from .base import Labels, Perturbed
 from .gradients import DLR_CLASSES
 from .square import Square
@@ -19,8 +20,8 @@ class Ensemble(BallAttack):
     """APGD on the cross-entropy, APGD on the DLR loss and Square, in this order, each on the images left by the last.
 
     An image counts as robust if the model classifies it correctly and no part fools the model, as in AutoAttack (Croce
-    and Hein 2020). So 1 − success rate is an upper bound on the robust accuracy. AutoAttack's bound can be lower: its
-    targeted parts, APGD-T and FAB-T, are left out here. With two classes there is no DLR loss, and no APGD on it.
+    and Hein 2020). So 1 − success rate is an upper bound on the robust accuracy. That of `AutoAttack` can be lower: its
+    targeted parts are left out here. With two classes there is no DLR loss, and no APGD on it.
 
     Parameters
     ----------
@@ -103,18 +104,13 @@ class Ensemble(BallAttack):
         return sum(part.usual_queries(pixels, repeats) for part in self.parts) // 5
 
     def search(self, classifier: Classifier, ball: Ball, labels: Labels, seed: int, repeat: int) -> Perturbed:
-        n = len(labels)
-        whole = Perturbed(np.zeros(n, np.bool_), ball.clean.copy(), np.zeros(n, np.int64))
-        fooled_by = np.full(n, NO_PART)
         two_classes = classifier.logits(ball.clean[:1]).shape[1] < DLR_CLASSES
-        for number, attack in enumerate(self.parts, 1):
-            left = np.flatnonzero(~whole.fooled)
-            if not len(left):
-                break
-            if isinstance(attack, APGD) and attack.loss == "dlr" and two_classes:
-                continue
-            part = attack.search(classifier, ball.rows(left), labels[left], seed, repeat)
-            whole.fooled[left], whole.images[left] = part.fooled, part.images
-            whole.queries[left] += part.queries
-            fooled_by[left[part.fooled]] = number
-        return Perturbed(whole.fooled, whole.images, whole.queries, {"fooled_by": fooled_by})
+        number = np.array([1, 3] if two_classes else [1, 2, 3])  # of the parts that run
+        parts = [self.parts[i - 1] for i in number]
+
+        def run_part(part: int, left: NDArray[np.int64]) -> Perturbed:
+            return parts[part].search(classifier, ball.rows(left), labels[left], seed, repeat)
+
+        whole, fooled_by = search_in_turn(ball, len(parts), run_part)
+        part_of = np.where(fooled_by < 0, NO_PART, number[fooled_by])
+        return Perturbed(whole.fooled, whole.images, whole.queries, {"fooled_by": part_of})

@@ -101,7 +101,6 @@ OPTIONS = {
     "data_dir": "--data-dir",
     "dataset": "--dataset",
     "epochs": "--epochs",
-    "expected_accuracy": "--weights",
     "framework": "--framework",
     "group_memory": "--group-memory",
     "executor": "--executor",

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import os
-import shutil
 import tarfile
+import tempfile
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 
 from ..errors import DataError
-from ..files import write_atomically
 from .dataset import Pixels
 from .published import UNREADABLE, Published, check_labels, data_errors, fetch, file_error
 
@@ -22,7 +19,6 @@ MD5 = "c32a1d4ab5d03f1284b67883e8d87530"
 _TRAIN = tuple(f"data_batch_{number}.bin" for number in range(1, 6))
 _TEST = ("test_batch.bin",)
 _RECORD = 1 + 3 * 32 * 32
-_FILE_BYTES = 10_000 * _RECORD
 
 
 def _read_cifar(path: str | os.PathLike[str]) -> tuple[Pixels, Pixels]:
@@ -60,32 +56,18 @@ def _read(paths: Sequence[Path]) -> tuple[Pixels, Pixels]:
 
 def _download(names: Sequence[str], folder: Path) -> list[Path]:
     archive = fetch([URL], MD5, folder.parent)
+    folder.mkdir(exist_ok=True)
     try:
-        _unpack(archive, _TRAIN + _TEST, folder)
-    except UNREADABLE as error:
+        with tempfile.TemporaryDirectory(dir=folder) as unpacked, tarfile.open(archive, "r:gz") as tar:
+            tar.extractall(unpacked, [tar.getmember(f"{folder.name}/{name}") for name in _TRAIN + _TEST], filter="data")
+            for name in _TRAIN + _TEST:  # a file is there whole or not at all
+                os.replace(Path(unpacked, folder.name, name), folder / name)
+    except (*UNREADABLE, KeyError) as error:
         raise DataError(
             f"Could not unpack {archive} into {folder}: {error}. Free space there, or name another cache with "
             "$ROBUSTCMP_CACHE. If the archive is broken, delete it to download it again."
         ) from error
     return [folder / name for name in names]
-
-
-def _unpack(archive: Path, names: Sequence[str], folder: Path) -> None:
-    """Copy the named files of the archive's folder into ours; nothing in the archive decides what is written where."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(archive, "r:gz") as tar:
-        members = {member.name: member for member in tar if member.isfile() and member.size <= _FILE_BYTES}
-        for name in names:
-            member = members.get(f"{folder.name}/{name}")
-            content = None if member is None else tar.extractfile(member)
-            if content is None:
-                raise file_error(archive, f"{folder.name}/{name}, of at most {_FILE_BYTES} bytes, in it", "none")
-            write_atomically(folder / name, partial(_copy, content))
-
-
-def _copy(content: IO[bytes], target: Path) -> None:
-    with open(target, "wb") as file:
-        shutil.copyfileobj(content, file)
 
 
 SOURCE = Published(

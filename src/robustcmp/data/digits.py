@@ -20,7 +20,8 @@ def load(split: str, _directory: Path | None = None) -> Dataset:
     assert spec is not None
     assert spec.submodule_search_locations is not None
     table = np.loadtxt(Path(spec.submodule_search_locations[0]) / "datasets" / "data" / "digits.csv.gz", delimiter=",")
-    values, labels = table[:, :-1], table[:, -1].astype(np.int64)
+    values = table[:, :-1]
+    labels = table[:, -1].astype(np.int64)
     rest, held_out = hold_out(labels, _TEST / len(labels))
     chosen = held_out if split == "test" else rest
     images = _resize_bilinear(values[chosen].reshape(-1, 8, 8), 28) / _LEVELS

@@ -85,8 +85,8 @@ def check_name(name: str) -> None:
 def require_name(name: str | None) -> str:
     """Return the name of a framework that a caller gave, or raise `UsageError` with those installed if none was."""
     if name is None:
-        there = f"Installed here: {', '.join(list_installed())}." if list_installed() else NONE_INSTALLED
-        raise UsageError(f"name a framework, as in framework='torch'. {there}")
+        choice = f"Installed here: {', '.join(list_installed())}." if list_installed() else NONE_INSTALLED
+        raise UsageError(f"name a framework, as in framework='torch'. {choice}")
     return name
 
 

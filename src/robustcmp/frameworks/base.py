@@ -104,10 +104,6 @@ class Framework(ABC):
         """Say whether a tensor is on a GPU."""
         return False
 
-    def no_gradient(self, native: Any) -> str:
-        """Return why a network is known to have no gradient, "" where it may have one."""
-        return ""
-
     @abstractmethod
     def pullback(self, function: Function) -> Pullback:
         """Return how a function is differentiated; it is zero where nothing depends on the images."""
@@ -263,7 +259,8 @@ def pad(array: NDArray[Any], size: int) -> NDArray[Any]:
     if len(array) == size:
         return array
     filled = np.empty_like(array, shape=(size, *array.shape[1:]))  # in the same order of the axes
-    filled[: len(array)], filled[len(array) :] = array, array[-1:]
+    filled[: len(array)] = array
+    filled[len(array) :] = array[-1:]
     return filled
 
 
@@ -356,24 +353,25 @@ def generator_states(framework: Framework) -> tuple[object, ...]:
 
     Python's own is not among them for functions of NumPy arrays: what asks a server may draw from it.
     """
-    _, numpy, place, *more = np.random.get_state(legacy=True)  # noqa: NPY002
+    _, numpy, position, *more = np.random.get_state(legacy=True)  # noqa: NPY002
     python = random.getstate() if framework.name != "numpy" else None
-    return python, np.asarray(numpy).tobytes(), place, *more, framework.generator_state()
+    return python, np.asarray(numpy).tobytes(), position, *more, framework.generator_state()
 
 
 @contextmanager
-def seed_generators(framework: Framework, name: str, seed: int, number: int) -> Iterator[None]:
+def fork_generators(framework: Framework, name: str, seed: int, number: int) -> Iterator[None]:
     """Seed the global generators of Python, NumPy and a framework inside a ``with`` block, and restore them after it.
 
     The draws are a function of the name, the seed and the number.
     """
     digest = hashlib.blake2b(f"{name}:{seed}:{number}".encode(), digest_size=4).digest()
-    own = int.from_bytes(digest, "little") % 2**31
-    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
-    random.seed(own)
-    np.random.seed(own)  # noqa: NPY002
+    derived = int.from_bytes(digest, "little") % 2**31
+    python = random.getstate()
+    numpy = np.random.get_state()  # noqa: NPY002
+    random.seed(derived)
+    np.random.seed(derived)  # noqa: NPY002
     try:
-        with framework.fork_rng(own):
+        with framework.fork_rng(derived):
             yield
     finally:
         random.setstate(python)

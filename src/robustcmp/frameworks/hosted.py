@@ -54,9 +54,7 @@ class Hosted(NumPy, TrainableFramework):
         return getattr(error, "out_of_memory", False) or super().is_out_of_memory(error)
 
     def parameters(self, native: Any) -> list[NDArray[Any]] | None:
-        return (
-            [*self.get_weights(native, native._architecture).values()] if isinstance(native, _HostedNetwork) else None
-        )
+        return [*self.get_weights(native, native.architecture).values()] if isinstance(native, _HostedNetwork) else None
 
     def place(self, native: Any, device: Device) -> tuple[Function, NDArray[Any]]:
         if not isinstance(native, _HostedNetwork):
@@ -85,7 +83,7 @@ class Hosted(NumPy, TrainableFramework):
         return {name: arrays[name] for name in shapes}
 
     def set_weights(self, native: Any, architecture: Architecture, weights: Weights) -> None:
-        native.set_weights(weights)
+        native.call("set_weights", weights)
 
     def trainer(self, native: Any, architecture: Architecture, momentum: float, weight_decay: float) -> Trainer:
         return _Trainer(native, architecture.weight_shapes, momentum, weight_decay)
@@ -98,49 +96,30 @@ def check_device(name: str, device: Device) -> None:
 
 
 class _HostedNetwork:
-    """A network in a host: ``network(images) -> logits``. If its process has died, it is built again in another."""
+    """A network in a host: ``network(images) -> logits``."""
 
     def __init__(self, adapter: Hosted, architecture: Architecture, seed: int):
         self.adapter = adapter
-        self._architecture, self._seed = architecture, int(seed)
-        self._weights: Weights | None = None
-        self._trained = False
-        self._moving = threading.Lock()
-        self._process = adapter.process()
-        self._number = self._built(self._process)
-
-    def _built(self, process: HostProcess) -> int:
-        architecture = self._architecture.description | {
-            "inputs": {layer.name: shape for layer, shape in self._architecture.walk()},
-            "flattened": self._architecture.flattened,
+        self.architecture = architecture
+        self.process = adapter.process()
+        described = architecture.description | {
+            "inputs": {layer.name: shape for layer, shape in architecture.walk()},
+            "flattened": architecture.flattened,
         }
-        answer, _ = process.call("build", architecture=architecture, seed=self._seed)
-        number = int(self.read_number(answer, "is"))
-        weakref.finalize(self, process.forget, number)
-        return number
+        answer, _ = self.process.call("build", architecture=described, seed=int(seed))
+        self._number = int(self.read_number(answer, "is"))
+        weakref.finalize(self, self.process.forget, self._number)
 
     def call(
         self, call: str, arrays: dict[str, NDArray[Any]] | None = None, **content: Any
     ) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Ask its host something about it."""
-        process, number = self.find_process()
-        return process.call(call, arrays, of=number, **content)
-
-    def find_process(self) -> tuple[HostProcess, int]:
-        """Return its process and its number there; if the process has ended, a new one that has its weights."""
-        with self._moving:
-            if self._trained and not self._process.alive:
-                raise HostError(
-                    f"the host {self.adapter.name} died, and the training since the last completed epoch is "
-                    "lost. Repeat the same fit, or robustcmp train, to resume from that epoch"
-                )
-            process = self.adapter.process()
-            if process is not self._process:
-                number = self._built(process)
-                if self._weights is not None:
-                    process.call("set_weights", self._weights, of=number)
-                self._process, self._number = process, number
-            return self._process, self._number
+        if not self.process.alive:
+            raise HostError(
+                f"the host {self.adapter.name} died, and its networks with it. Load the model again, or rerun the same "
+                "command: finished cells, and the epochs of a training, are kept"
+            )
+        return self.process.call(call, arrays, of=self._number, **content)
 
     def read_number(self, answer: dict[str, Any], name: str) -> float:
         """Return a number of an answer, or raise `HostError`."""
@@ -151,21 +130,9 @@ class _HostedNetwork:
             )
         return value
 
-    def set_weights(self, weights: Weights) -> None:
-        """Put canonical weights into it."""
-        self.call("set_weights", weights)
-        self._trained = False
-        self._weights = {name: np.array(array) for name, array in weights.items()}
-
-    def trainer(self, momentum: float, weight_decay: float) -> int:
-        """Return the number of what trains it in its host."""
-        answer, _ = self.call("trainer", momentum=momentum, weight_decay=weight_decay)
-        self._trained = True
-        return int(self.read_number(answer, "is"))
-
     def __call__(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
         _, answer = self.call("logits", {"images": images})
-        return self._check_rows(answer, "logits", (len(images), self._architecture.classes))
+        return self._check_rows(answer, "logits", (len(images), self.architecture.classes))
 
     def vjp(self, images: NDArray[np.float32], v: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the gradient (N, H, W, C) of Σ v·logits with respect to the images."""
@@ -184,14 +151,14 @@ class _Trainer(Trainer):
     def __init__(
         self, network: _HostedNetwork, shapes: Mapping[str, tuple[int, ...]], momentum: float, weight_decay: float
     ):
-        self._network, self._number = network, network.trainer(momentum, weight_decay)
+        self._network = network
+        answer, _ = network.call("trainer", momentum=momentum, weight_decay=weight_decay)
+        self._number = int(network.read_number(answer, "is"))
         self._shapes = {name: shape for name, shape in shapes.items() if is_trainable(name)}
-        process, _ = network.find_process()
-        weakref.finalize(self, process.forget, self._number)
+        weakref.finalize(self, network.process.forget, self._number)
 
     def _call(self, call: str, arrays: dict[str, NDArray[Any]] | None = None, **content: Any) -> Any:
-        process, _ = self._network.find_process()
-        return process.call(call, arrays, of=self._number, **content)
+        return self._network.process.call(call, arrays, of=self._number, **content)
 
     def step(self, images: NDArray[np.float32], labels: NDArray[np.int64], learning_rate: float) -> float:
         answer, _ = self._call("step", {"images": images, "labels": labels}, learning_rate=learning_rate)

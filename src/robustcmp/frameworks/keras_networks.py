@@ -22,7 +22,8 @@ from ..untrusted import check_hdf5
 
 DataFormat = Literal["channels_first", "channels_last"]
 WITHOUT_LOGITS = 'Return logits from the network, or keep the softmax with outputs="probabilities".'
-NARROWEST, WIDEST = 100, 300  # what a scale of 8-bit images divides by, such as 127.5 or 255
+NARROWEST = 100
+WIDEST = 300  # what a scale of 8-bit images divides by, such as 127.5 or 255
 LARGEST = 2  # a mean of images in [0, 1], or in [-1, 1], is less
 NO_WEIGHTS = (
     "the Keras model has no weights yet: its first call would draw them at random. Call it once with a batch of "
@@ -58,11 +59,11 @@ def call_arguments(model: Any) -> dict[str, bool]:
     It switches off augmentation layers of Keras, which draw by default. As it overrides every layer of a Functional
     model, it is not passed where its author calls a layer with ``training=True``.
     """
-    takes_training = _training_default(model) is not NOT_TAKEN
+    takes_training = _default_of_training(model) is not NOT_TAKEN
     return {"training": False} if takes_training and not _draws_on_purpose(model) else {}
 
 
-def _training_default(layer: Any) -> Any:
+def _default_of_training(layer: Any) -> Any:
     """Return what a layer's call takes for `training` by default, `NOT_TAKEN` where it takes none."""
     parameter = inspect.signature(layer.call).parameters.get("training")
     return NOT_TAKEN if parameter is None else parameter.default
@@ -71,12 +72,12 @@ def _training_default(layer: Any) -> Any:
 def _draws_on_purpose(model: Any) -> bool:
     """Say whether a layer is called with ``training=True``, which is the default of none of Keras but augmentation."""
     for layer in model._flatten_layers():
-        if _training_default(layer) is True and not type(layer).__module__.startswith("keras."):
+        if _default_of_training(layer) is True and not type(layer).__module__.startswith("keras."):
             return True
         for nodes in getattr(layer, "_nodes_by_depth", {}).values():  # of a Functional model
             for node in nodes:
                 stated = node.arguments.kwargs.get("training")
-                if stated and _training_default(node.operation) is not True:
+                if stated and _default_of_training(node.operation) is not True:
                     return True
     return False
 
@@ -105,7 +106,7 @@ def _generators(model: Any) -> list[Any]:
 
 
 @contextmanager
-def seed_layers(model: Any) -> Iterator[None]:
+def fork_layers(model: Any) -> Iterator[None]:
     """Seed the generators of a model's layers by Python's inside a ``with`` block, and restore them after it."""
     before = [(state, sys.modules["keras"].ops.convert_to_numpy(state)) for state in _generators(model)]
     for state, _ in before:
@@ -131,8 +132,8 @@ LIBRARIES = ("keras", "tensorflow", "torch", "jax", "flax", "builtins")  # whose
 
 def _has_own_call(model: Any) -> bool:
     """Say whether a model with known layers may do something else than these."""
-    own = (vars(cls) for cls in type(model).__mro__ if cls.__module__.partition(".")[0] not in LIBRARIES)
-    return any("call" in members or "__call__" in members for members in own)
+    members_of_classes = (vars(cls) for cls in type(model).__mro__ if cls.__module__.partition(".")[0] not in LIBRARIES)
+    return any("call" in members or "__call__" in members for members in members_of_classes)
 
 
 def ends_in_softmax(model: Any) -> bool:

@@ -37,12 +37,12 @@ class NumPy(Framework):
 
     @contextmanager
     def fork_rng(self, seed: int) -> Iterator[None]:
-        kept = np.random.get_state()  # noqa: NPY002
+        before = np.random.get_state()  # noqa: NPY002
         np.random.seed(seed % 2**32)  # noqa: NPY002
         try:
             yield
         finally:
-            np.random.set_state(kept)  # noqa: NPY002
+            np.random.set_state(before)  # noqa: NPY002
 
     def place(self, native: Any, device: Device) -> tuple[Function, NDArray[Any]]:
         raise UsageError("robustcmp.wrap takes networks of torch, tensorflow and jax; received NumPy")

@@ -99,16 +99,16 @@ _prepare_gpus()
 def _own_defaults() -> Iterator[None]:
     """Make layers as always, whatever the caller has set or stands in keras.json: channels last, in float32."""
     config = keras.config
-    kept = config.image_data_format(), config.floatx(), config.dtype_policy()
+    before = config.image_data_format(), config.floatx(), config.dtype_policy()
     try:
         config.set_image_data_format("channels_last")
         config.set_floatx("float32")
         config.set_dtype_policy("float32")
         yield
     finally:
-        config.set_image_data_format(kept[0])
-        config.set_floatx(kept[1])
-        config.set_dtype_policy(kept[2])
+        config.set_image_data_format(before[0])
+        config.set_floatx(before[1])
+        config.set_dtype_policy(before[2])
 
 
 class _TensorFlow(TrainableFramework):
@@ -168,13 +168,13 @@ class _TensorFlow(TrainableFramework):
     def fork_rng(self, seed: int) -> Iterator[None]:
         # tf.random has no way to read its global seed back, so the state is kept where TensorFlow keeps it.
         state = vars(_context.context())
-        kept = {name: state[name] for name in ("_seed", "_rng") if name in state}  # _rng is there once it was used
+        before = {name: state[name] for name in ("_seed", "_rng") if name in state}  # _rng is there once it was used
         tf.random.set_seed(seed)
         try:
             yield
         finally:
             del state["_rng"]
-            state.update(kept)
+            state.update(before)
 
     def parameters(self, native: Any) -> list[NDArray[Any]] | None:
         return _parameters(native)
@@ -335,9 +335,9 @@ def _of_signature(function: Any) -> Function:
     inputs = [*((None, spec) for spec in positional), *named.items()]
     tensors = [(name, spec) for name, spec in inputs if isinstance(spec, tf.TensorSpec)]
     if len(tensors) != 1:
-        found = ", ".join(str(name or spec) for name, spec in inputs)
+        received = ", ".join(str(name or spec) for name, spec in inputs)
         raise ModelError(
-            f"the TensorFlow program should take one tensor of images, received one that takes {found}. {FUNCTION}"
+            f"the TensorFlow program should take one tensor of images, received one that takes {received}. {FUNCTION}"
         )
     ((name, spec),) = tensors
     if not spec.dtype.is_floating or (spec.shape.rank and spec.shape[0] is not None):
@@ -409,7 +409,9 @@ def _whole_model(path: Path, description: Any) -> keras.Model:
 
 def _count(config: Any) -> int:
     """Return about how many weights a configuration of Keras describes, without making them."""
-    count, width, left = 0, 1, [config]
+    count = 0
+    width = 1
+    left = [config]
     while left:
         part = left.pop()
         if isinstance(part, list):
@@ -431,8 +433,8 @@ def _shapes_in_file(path: Path) -> dict[str, tuple[int, ...]]:
     shapes: dict[str, tuple[int, ...]] = {}
 
     def visit(name: str, item: Any) -> None:
-        own = "vars/" in name and not name.startswith("optimizer/") and "seed_generator" not in name
-        if own and isinstance(item, h5py.Dataset):
+        is_weight = "vars/" in name and not name.startswith("optimizer/") and "seed_generator" not in name
+        if is_weight and isinstance(item, h5py.Dataset):
             shapes[name] = tuple(item.shape)
 
     with h5py.File(path, "r") as file:
@@ -453,9 +455,11 @@ class _Trainer(Trainer):
     def __init__(self, variables: dict[str, Any], network: keras.Model, momentum: float, weight_decay: float):
         self._variables = {name: variable for name, variable in variables.items() if is_trainable(name)}
         self._network = network
-        self._momentum, self._weight_decay = momentum, weight_decay
+        self._momentum = momentum
+        self._weight_decay = weight_decay
         first = next(iter(variables.values()))
-        self._device, self._dtype = first.device, first.dtype
+        self._device = first.device
+        self._dtype = first.dtype
         self._velocity = {name: tf.Variable(tf.zeros_like(variable)) for name, variable in self._variables.items()}
         self._step = tf.function(self._update, reduce_retracing=True)
 

@@ -6,8 +6,8 @@ import copy
 import io
 import logging
 import sys
-import threading
 import warnings
+from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from contextvars import ContextVar
@@ -21,7 +21,20 @@ from numpy.typing import NDArray
 from torch.utils.checkpoint import checkpoint
 
 from ..errors import DeploymentError, ModelError, NoGradientError, UsageError
-from ..networks.architecture import Architecture, is_trainable
+from ..networks.architecture import (
+    Architecture,
+    BatchNorm,
+    Conv,
+    Dense,
+    Flatten,
+    GlobalAveragePool,
+    Layer,
+    MaxPool,
+    Relu,
+    Residual,
+    Shape,
+    is_trainable,
+)
 from ..networks.weights import Weights
 from .base import (
     Device,
@@ -41,7 +54,6 @@ from .keras_networks import (
     is_keras,
 )
 from .torch_files import load_weights
-from .torch_modules import sequential, to_canonical, to_native, weight_tensors
 
 _log = logging.getLogger("robustcmp")
 _gradient_wanted: ContextVar[bool] = ContextVar("gradient_wanted", default=False)
@@ -56,49 +68,28 @@ def _device(name: Device) -> torch.device:
     return torch.device("cuda")
 
 
-class _NoTF32:
-    """Switches TF32 off for a while: it keeps 10 bits of mantissa, too few for a comparison of near ties.
-
-    The switch is the whole process's. So the first thread that comes turns it, and the last that goes turns it back.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._inside = 0
-        self._kept: list[tuple[Any, str, Any]] = []
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if not self._inside:
-                self._kept = self._switches()
-                for backend, name, _ in self._kept:
-                    setattr(backend, name, False if name == "allow_tf32" else "ieee")
-            self._inside += 1
-
-    def __exit__(self, *error: object) -> None:
-        with self._lock:
-            self._inside -= 1
-            if not self._inside:
-                for backend, name, kept in self._kept:
-                    setattr(backend, name, kept)
-
-    def _switches(self) -> list[tuple[Any, str, Any]]:
-        cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
-        try:
-            return [(backend, "allow_tf32", backend.allow_tf32) for backend in (cudnn, matmul)]
-        except RuntimeError:  # the caller has used the newer names, and torch refuses to mix the two
-            newer: Any = (cudnn.conv, cudnn.rnn, matmul)  # type: ignore[attr-defined]
-            return [(backend, "fp32_precision", backend.fp32_precision) for backend in newer]
-
-
-_NO_TF32 = _NoTF32()
+def _switch_tf32_off() -> None:
+    """Keep GPUs from TF32, whose 10 bits of mantissa are too few for a comparison of near ties, from now on."""
+    cudnn = torch.backends.cudnn
+    matmul = torch.backends.cuda.matmul
+    try:
+        are_on = [cudnn.allow_tf32, matmul.allow_tf32]
+    except RuntimeError:  # the caller has used the newer names, and torch refuses to mix the two
+        newer: Any = (cudnn.conv, cudnn.rnn, matmul)  # type: ignore[attr-defined]
+        for backend in newer:
+            backend.fp32_precision = "ieee"
+        return
+    if any(are_on):
+        cudnn.allow_tf32 = False
+        matmul.allow_tf32 = False
 
 
 @contextmanager
 def _full_precision(device: torch.device) -> Iterator[None]:
-    """Switch off what the caller may have switched on: autocast, inference mode, and TF32."""
-    tf32 = _NO_TF32 if device.type == "cuda" else nullcontext()
-    with torch.inference_mode(False), torch.autocast(device.type, enabled=False), tf32:
+    """Switch off what the caller may have switched on: autocast and inference mode for a while, and TF32."""
+    if device.type == "cuda":
+        _switch_tf32_off()
+    with torch.inference_mode(False), torch.autocast(device.type, enabled=False):
         yield
 
 
@@ -114,21 +105,7 @@ def _own_defaults() -> Iterator[None]:
         torch.set_default_dtype(dtype)
 
 
-def _is_quantised(module: torch.nn.Module) -> bool:
-    """Say whether a module, or what it was scripted from, computes in whole numbers."""
-    kind = type(module)
-    name = f"{kind.__module__}.{kind.__name__}"
-    if isinstance(module, torch.jit.ScriptModule):
-        name = str(module._c._type().qualified_name())
-    is_float = ".reference." in name or name.endswith("FloatFunctional")
-    return "torch.ao.nn." in name and ".quantized." in name and not is_float
-
-
 _OF_ANY_MODULE = frozenset(vars(torch.nn.Module()))
-QUANTISED = (
-    "the torch module is quantised, and torch does not differentiate whole numbers. Use attacks without a gradient, "
-    "such as single pixel and boundary."
-)
 NO_GRADIENT = (
     "torch cannot differentiate the model's answer: its forward detaches it, runs under torch.no_grad(), or computes "
     "in whole numbers. Use attacks without a gradient, such as single pixel and boundary."
@@ -235,8 +212,8 @@ class _Torch(TrainableFramework):
 
     def is_out_of_memory(self, error: Exception) -> bool:
         # The memory of a CPU runs out with a RuntimeError, and so does that of a GPU inside of TorchScript.
-        known = ("can't allocate memory", "not enough memory", "out of memory", "ALLOC_FAILED")
-        torch_says = isinstance(error, RuntimeError) and any(words in str(error) for words in known)
+        dtypes = ("can't allocate memory", "not enough memory", "out of memory", "ALLOC_FAILED")
+        torch_says = isinstance(error, RuntimeError) and any(words in str(error) for words in dtypes)
         return torch_says or super().is_out_of_memory(error)
 
     def threads(self) -> int:
@@ -316,7 +293,8 @@ class _Torch(TrainableFramework):
     def place(self, native: Any, device: Device) -> tuple[Function, torch.Tensor]:
         where = _device(device)
         module = _check(native).to(where)
-        dtype, compiled = _dtype(module), hasattr(module, "_orig_mod")
+        dtype = _dtype(module)
+        compiled = hasattr(module, "_orig_mod")
 
         def function(x: torch.Tensor) -> torch.Tensor:
             with torch.set_grad_enabled(x.requires_grad or _gradient_wanted.get()):
@@ -325,10 +303,6 @@ class _Torch(TrainableFramework):
                 return as_tensor(module(x.to(dtype, copy=copy_needed)))  # type: ignore[no-any-return]
 
         return function, torch.zeros(0, dtype=torch.float32, device=where)
-
-    def no_gradient(self, native: Any) -> str:
-        modules = native.modules() if isinstance(native, torch.nn.Module) else ()
-        return QUANTISED if any(map(_is_quantised, modules)) else ""
 
     def parameters(self, native: Any) -> list[NDArray[Any]] | None:
         if not isinstance(native, (torch.nn.Module, torch.export.ExportedProgram)):
@@ -344,8 +318,8 @@ class _Torch(TrainableFramework):
             return []
         tensors = list(native.buffers())
         for module in native.modules():
-            own = {name: value for name, value in vars(module).items() if name not in _OF_ANY_MODULE}
-            tensors += _tensors_in(own, 3)
+            attributes = {name: value for name, value in vars(module).items() if name not in _OF_ANY_MODULE}
+            tensors += _tensors_in(attributes, 3)
             hooks = [*vars(module).get("_forward_hooks", {}).values()]
             hooks += vars(module).get("_forward_pre_hooks", {}).values()
             # Those of torch, such as weight norm, compute the same in every call.
@@ -412,7 +386,7 @@ class _Torch(TrainableFramework):
     def build(self, architecture: Architecture, seed: int, device: Device) -> torch.nn.Module:
         with torch.random.fork_rng(), _own_defaults():
             torch.manual_seed(seed)
-            module = sequential(architecture.layers, {layer.name: shape for layer, shape in architecture.walk()})
+            module = _build_sequential(architecture.layers, {layer.name: shape for layer, shape in architecture.walk()})
             return module.to(_device(device)).eval()
 
     def load(self, path: Path, native: Any) -> torch.nn.Module:
@@ -420,14 +394,14 @@ class _Torch(TrainableFramework):
 
     def get_weights(self, native: Any, architecture: Architecture) -> Weights:
         return {
-            name: to_canonical(name, tensor, architecture)
-            for name, tensor in weight_tensors(native, architecture).items()
+            name: _to_canonical(name, tensor, architecture)
+            for name, tensor in _find_tensors(native, architecture).items()
         }
 
     def set_weights(self, native: Any, architecture: Architecture, weights: Weights) -> None:
         with torch.no_grad():
-            for name, tensor in weight_tensors(native, architecture).items():
-                tensor.copy_(to_native(name, weights[name], architecture))
+            for name, tensor in _find_tensors(native, architecture).items():
+                tensor.copy_(_to_native(name, weights[name], architecture))
 
     def trainer(self, native: Any, architecture: Architecture, momentum: float, weight_decay: float) -> Trainer:
         return _Trainer(native, architecture, momentum, weight_decay)
@@ -479,8 +453,7 @@ def _check(native: Any) -> torch.nn.Module:
             "some tensors of the torch module have no values: they are on the device 'meta'. Load its weights with "
             "module.load_state_dict(state, assign=True), or load it without offloading."
         )
-    # A frozen ScriptModule does not say; in a quantised layer it has no meaning.
-    if any(getattr(module, "training", False) and not _is_quantised(module) for module in native.modules()):
+    if getattr(native, "training", False):  # a frozen ScriptModule does not say
         raise UsageError(
             "the torch module is in training mode, where dropout and batch norm make its answers random. "
             "Call module.eval() first, before torch.export or torch.nn.DataParallel too; of a torch.export program "
@@ -492,8 +465,91 @@ def _check(native: Any) -> torch.nn.Module:
 
 def _dtype(module: torch.nn.Module) -> torch.dtype:
     """Return what a module computes in: the type of its first parameter in float16, bfloat16, float32 or float64."""
-    known = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-    return next((tensor.dtype for tensor in module.parameters() if tensor.dtype in known), torch.float32)
+    dtypes = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+    return next((tensor.dtype for tensor in module.parameters() if tensor.dtype in dtypes), torch.float32)
+
+
+# networks of the zoo, and their weights in the canonical layout ----------------------------------------------------
+
+
+class _Residual(torch.nn.Module):
+    def __init__(self, layers: torch.nn.Module, shortcut: torch.nn.Module):
+        super().__init__()
+        self.layers = layers
+        self.shortcut = shortcut
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layers(x) + self.shortcut(x)  # type: ignore[no-any-return]
+
+
+def _build_sequential(layers: tuple[Layer, ...], shapes: dict[str, Shape]) -> torch.nn.Sequential:
+    modules: OrderedDict[str, torch.nn.Module] = OrderedDict()
+    for layer in layers:
+        modules[layer.name] = _module(layer, shapes)
+    try:
+        return torch.nn.Sequential(modules)
+    except KeyError as error:  # an attribute of every module, such as "type"
+        raise UsageError(f"a layer should not have a name that torch uses itself: {error}") from None
+
+
+def _module(layer: Layer, shapes: dict[str, Shape]) -> torch.nn.Module:
+    shape = shapes[layer.name]
+    match layer:
+        case Conv():
+            return torch.nn.Conv2d(shape[-1], layer.channels, layer.kernel, layer.stride, layer.padding)
+        case Dense():
+            return torch.nn.Linear(shape[0], layer.units)
+        case BatchNorm():
+            kind = torch.nn.BatchNorm2d if len(shape) == 3 else torch.nn.BatchNorm1d
+            return kind(shape[-1], eps=layer.epsilon, momentum=1 - layer.momentum)
+        case Relu():
+            return torch.nn.ReLU()
+        case MaxPool():
+            return torch.nn.MaxPool2d(layer.size)
+        case GlobalAveragePool():
+            return torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten())
+        case Flatten():
+            return torch.nn.Flatten()
+        case Residual():
+            return _Residual(_build_sequential(layer.layers, shapes), _build_sequential(layer.shortcut, shapes))
+
+
+_NAMES = {"kernel": "weight", "gamma": "weight", "beta": "bias", "mean": "running_mean", "variance": "running_var"}
+
+
+def _find_tensors(native: torch.nn.Module, architecture: Architecture) -> dict[str, torch.Tensor]:
+    """Return the network's parameters and statistics by their canonical names."""
+    kinds = (torch.nn.Conv2d, torch.nn.Linear, torch.nn.BatchNorm1d, torch.nn.BatchNorm2d)
+    modules = {path.rpartition(".")[2]: module for path, module in native.named_modules() if isinstance(module, kinds)}
+    tensors = {}
+    for name in architecture.weight_shapes:
+        layer, _, kind = name.partition("/")
+        tensors[name] = getattr(modules[layer], _NAMES.get(kind, kind))
+    return tensors
+
+
+def _to_canonical(name: str, tensor: torch.Tensor, architecture: Architecture) -> NDArray[Any]:
+    """Return a tensor in the canonical layout: kernels are (out, in, height, width) and (out, in) in torch."""
+    array: NDArray[Any] = tensor.detach().cpu().numpy()
+    if array.ndim == 4:
+        array = array.transpose(2, 3, 1, 0)
+    elif array.ndim == 2:
+        array = array.T
+        if (flattened := architecture.flattened.get(name.partition("/")[0])) is not None:
+            height, width, channels = flattened
+            array = array.reshape(channels, height, width, -1).transpose(1, 2, 0, 3).reshape(array.shape)
+    return np.array(array, order="C")
+
+
+def _to_native(name: str, array: NDArray[Any], architecture: Architecture) -> torch.Tensor:
+    """Do the inverse of `_to_canonical`."""
+    if array.ndim == 4:
+        array = array.transpose(3, 2, 0, 1)
+    elif array.ndim == 2:
+        if (flattened := architecture.flattened.get(name.partition("/")[0])) is not None:
+            array = array.reshape(*flattened, -1).transpose(2, 0, 1, 3).reshape(array.shape)
+        array = array.T
+    return torch.from_numpy(array.copy())
 
 
 class _Traceable(torch.nn.Module):
@@ -510,9 +566,10 @@ class _Traceable(torch.nn.Module):
 
 class _Trainer(Trainer):
     def __init__(self, module: torch.nn.Module, architecture: Architecture, momentum: float, weight_decay: float):
-        self._module, self._architecture = module, architecture
+        self._module = module
+        self._architecture = architecture
         self._parameters = {
-            name: tensor for name, tensor in weight_tensors(module, architecture).items() if is_trainable(name)
+            name: tensor for name, tensor in _find_tensors(module, architecture).items() if is_trainable(name)
         }
         self._device = next(iter(self._parameters.values())).device
         self._optimizer = torch.optim.SGD(
@@ -540,11 +597,11 @@ class _Trainer(Trainer):
             name: state[parameter].get("momentum_buffer", torch.zeros_like(parameter))
             for name, parameter in self._parameters.items()
         }
-        return {name: to_canonical(name, buffer, self._architecture) for name, buffer in buffers.items()}
+        return {name: _to_canonical(name, buffer, self._architecture) for name, buffer in buffers.items()}
 
     def set_velocity(self, velocity: Weights) -> None:
         for name, parameter in self._parameters.items():
-            buffer = to_native(name, velocity[name], self._architecture)
+            buffer = _to_native(name, velocity[name], self._architecture)
             self._optimizer.state[parameter]["momentum_buffer"] = buffer.to(self._device)
 
 

@@ -105,10 +105,10 @@ NOT_IN_STATE_DICTS = (b"bytearray", b"_rebuild_device_tensor")
 def _check_archive(path: Path) -> None:
     """Raise `WeightsError` for a file that is damaged, or that `torch.save` does not write: one that unpacks itself."""
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        asked = [name.decode() for name in NOT_IN_STATE_DICTS if content.find(name) >= 0]
-    if asked:
+        refused = [name.decode() for name in NOT_IN_STATE_DICTS if content.find(name) >= 0]
+    if refused:
         raise WeightsError(
-            f"{path} holds more than tensors: it refers to {asked[0]}. Save it with "
+            f"{path} holds more than tensors: it refers to {refused[0]}. Save it with "
             "torch.save(network.state_dict(), path)."
         )
     if not is_archive(path):

@@ -12,8 +12,8 @@ import eagerpy as ep
 
 from ..errors import ModelError, UsageError, check_count, check_seed
 from ..frameworks import Framework
-from ..frameworks.base import seed_generators
-from ..frameworks.keras_networks import is_keras, seed_layers
+from ..frameworks.base import fork_generators
+from ..frameworks.keras_networks import fork_layers, is_keras
 from .classifier import Classifier
 from .model import Model
 
@@ -100,12 +100,12 @@ def averaged(model: Model, *, passes: int = 16, seed: int = 0) -> Model:
 
 
 @contextmanager
-def _seed(framework: Framework, native: Any, seed: int, number: int) -> Iterator[None]:
+def _fork(framework: Framework, native: Any, seed: int, number: int) -> Iterator[None]:
     """Seed what a pass draws from: the global generators, and those of layers of Keras."""
     network = getattr(native, "keras", native)
     with (
-        seed_generators(framework, "averaged", seed, number),
-        seed_layers(network) if is_keras(network) else nullcontext(),
+        fork_generators(framework, "averaged", seed, number),
+        fork_layers(network) if is_keras(network) else nullcontext(),
     ):
         yield
 
@@ -115,7 +115,7 @@ class _MeanOfPasses:
 
     def __init__(self, model: Model, passes: int, seed: int):
         framework = Classifier(model).framework
-        draws = [partial(_seed, framework, model.native, seed, number) for number in range(passes)]
+        draws = [partial(_fork, framework, model.native, seed, number) for number in range(passes)]
         self._passes = [framework.alone(model.without_preprocessing, each) for each in draws]
 
     def __call__(self, images: Any) -> Any:

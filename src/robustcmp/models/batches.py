@@ -15,10 +15,8 @@ if TYPE_CHECKING:
 DEFAULT_BATCH_SIZE = 256
 BATCH_SIZES = (32, 64, 128, 256, 512, 1024)
 ROUNDS = 3  # in which batch sizes are measured
-LONG_BATCH = 1.0  # seconds
 SLOW = 2e-3  # seconds an image
 FEW = 4  # images of a small batch
-MEASURED = 128  # queries for each image of the largest batch that is measured, where batches take long
 # What an attack does for each batch besides asking, however large it is: FGSM on LeNet-5, two threads, took 8 µs more a
 # query with batches of 64 than with 256.
 OWN_SECONDS = 5e-4
@@ -35,35 +33,25 @@ def largest_batch_size(images: NDArray[np.float32]) -> int:
     return max(1, LARGEST_BATCH // (8 * math.prod(images.shape[1:])))
 
 
-def measure_batch_size(
-    classifier: Classifier, images: NDArray[np.float32], queries: float = math.inf, seconds: float = 0.1
-) -> int:
+def measure_batch_size(classifier: Classifier, images: NDArray[np.float32], seconds: float = 0.1) -> int:
     """Return the smallest batch size with which an attack asks nearly as fast as with the best, bounded by memory.
 
     It is a power of two from 32 to 1024, or smaller for images so large that 32 of them take more than 64 MiB in
-    float64. No size is tried beyond the first of which a batch takes more than a second, or more than `seconds`
-    and the 128th part of so many queries; where that is the smallest, nothing is measured.
-    Each size has so many seconds, in a few rounds, of which the best counts: others may be at work on this
-    machine. A slow model has one round.
+    float64. Each size has so many seconds, in a few rounds, of which the best counts: others may be at work on this
+    machine. Of a slow network the smallest is taken, as what a call takes by itself is nothing beside its images.
     """
     fitting = largest_batch_size(images)
     sizes = [size for size in BATCH_SIZES if size <= fitting] or [fitting]
-
-    def is_long(size: int, duration: float) -> bool:
-        return duration > LONG_BATCH or (duration > seconds and MEASURED * size > queries)
-
-    if len(sizes) == 1 or is_long(sizes[0], _estimate_seconds(classifier, images, sizes[0])):
+    if len(sizes) == 1 or is_slow(classifier, images):
         return sizes[0]
-    batch_seconds: dict[int, float] = {}
+    rates = dict.fromkeys(sizes, 0.0)
+    began = time.perf_counter()
     for _ in range(ROUNDS):
-        for size in sizes:
-            measured = classifier.workers * size / time_batches(classifier, images, size, seconds / ROUNDS)
-            batch_seconds[size] = min(batch_seconds.get(size, math.inf), measured)
-            if is_long(size, measured):
-                break
-        if is_long(size, measured) or sum(batch_seconds.values()) > seconds * len(sizes):
+        if time.perf_counter() - began > 2 * seconds * len(sizes):
             break
-    rates = {size: size / (duration + OWN_SECONDS) for size, duration in batch_seconds.items()}
+        for size in sizes:
+            rate = _time_batches(classifier, images, size, seconds / ROUNDS)
+            rates[size] = max(rates[size], 1 / (classifier.workers / rate + OWN_SECONDS / size))
     return min(size for size, rate in rates.items() if rate >= 0.97 * max(rates.values()))
 
 
@@ -72,7 +60,8 @@ def image_seconds(classifier: Classifier, images: NDArray[np.float32]) -> float:
     if classifier.image_seconds is None:
 
         def least_seconds(size: int) -> float:
-            batch, ends = images[np.arange(size) % len(images)], [time.perf_counter()]
+            batch = images[np.arange(size) % len(images)]
+            ends = [time.perf_counter()]
             for _ in range(2):
                 classifier.forward(batch)
                 ends.append(time.perf_counter())
@@ -88,32 +77,30 @@ def is_slow(classifier: Classifier, images: NDArray[np.float32]) -> bool:
     return image_seconds(classifier, images) > SLOW
 
 
-def _estimate_seconds(classifier: Classifier, images: NDArray[np.float32], size: int) -> float:
-    """Return about how long batches of a size take, one for each worker, without what a call takes by itself."""
-    return classifier.workers * size * image_seconds(classifier, images)
-
-
 def measure_rate(classifier: Classifier, images: NDArray[np.float32], size: int, seconds: float) -> float:
     """Return how many images a second are answered in batches of a size, by all workers, over so many seconds.
 
     A network of which one batch seems to take longer is asked smaller ones: that it does is a guess from a few images,
     which other programs on the machine can make a hundred times too long.
     """
-    guess = _estimate_seconds(classifier, images, size)
+    guess = classifier.workers * size * image_seconds(classifier, images)
     if guess > seconds:
         size = max(FEW, int(size * seconds / guess))
-    return time_batches(classifier, images, size, seconds)
+    return _time_batches(classifier, images, size, seconds)
 
 
-def time_batches(classifier: Classifier, images: NDArray[np.float32], size: int, seconds: float) -> float:
+def _time_batches(classifier: Classifier, images: NDArray[np.float32], size: int, seconds: float) -> float:
     """Return how many images a second are answered in batches of a size, by all workers, measured over some seconds."""
     batch = images[np.arange(size) % len(images)]
 
     def rate_of(worker: Classifier, _: int) -> float:
-        calls, passed, start = 0, 0.0, time.perf_counter()
+        calls = 0
+        passed = 0.0
+        start = time.perf_counter()
         while passed < seconds:
             worker.logits(batch)
-            calls, passed = calls + 1, time.perf_counter() - start
+            calls = calls + 1
+            passed = time.perf_counter() - start
         return calls * size / passed
 
     sized = classifier.with_batch_size(size)

@@ -129,7 +129,8 @@ class Classifier:
         except Exception as error:
             _log.info("%s runs without compilation: %s: %s", self.model, type(error).__name__, error)
             return self
-        other.workers, other.traced = min(cores(), MOST_WORKERS), some
+        other.workers = min(cores(), MOST_WORKERS)
+        other.traced = some
         return other
 
     def _check_writes_nothing(self, native: Any, images: NDArray[np.float32]) -> None:
@@ -151,7 +152,8 @@ class Classifier:
     def with_batch_size(self, batch_size: int) -> Classifier:
         """Return the same classifier with another batch size."""
         other = copy.copy(self)
-        other.batch_size, other._fits = batch_size, [batch_size]
+        other.batch_size = batch_size
+        other._fits = [batch_size]
         return other
 
     def with_batch_size_for(self, images: NDArray[np.float32], batch_size: int | None) -> Classifier:
@@ -162,7 +164,7 @@ class Classifier:
 
     def logits(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the logits (N, K) of images (N, H, W, C)."""
-        return self._join(self.forward, images, reduce=_logits)
+        return _check_rows(self._join(self.forward, images))
 
     def predict(self, images: NDArray[np.float32]) -> NDArray[np.int64]:
         """Return the classes (N,) of images (N, H, W, C)."""
@@ -210,7 +212,10 @@ class Classifier:
         """Return the classes (N,) of what a function of one batch answers, arrays with N entries each."""
         if not len(arrays[0]):
             return np.zeros(0, np.int64)
-        return self._join(forward, *arrays, reduce=_argmax)
+        logits = _check_rows(self._join(forward, *arrays))
+        check_finite(logits)
+        classes: NDArray[np.int64] = logits.argmax(axis=1)
+        return classes
 
     @property
     def on_gpu(self) -> bool:
@@ -220,8 +225,7 @@ class Classifier:
     @cached_property
     def no_gradient(self) -> str:
         """Why the model has no gradient, "" if it has one."""
-        model = unwrap(self.model)
-        reason: str = getattr(model, "no_gradient", "") or self.framework.no_gradient(getattr(model, "native", None))
+        reason: str = getattr(unwrap(self.model), "no_gradient", "")
         if reason or self._pullback is not None:
             return reason
         try:
@@ -246,8 +250,8 @@ class Classifier:
             return None
         return digest(
             {
-                f"{place:06} {array.dtype} {array.shape}": np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-                for place, array in enumerate(parameters)
+                f"{number:06} {array.dtype} {array.shape}": np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+                for number, array in enumerate(parameters)
             }
         )
 
@@ -270,26 +274,15 @@ class Classifier:
         scaled: NDArray[np.float32] = np.ldexp(gradient[: len(images)], exponents[:, None, None, None])
         return scaled
 
-    def _join(
-        self,
-        function: Callable[..., NDArray[np.float32]],
-        *arrays: NDArray[Any],
-        reduce: Callable[[NDArray[np.float32]], NDArray[Any]] = lambda answer: answer,
-    ) -> NDArray[Any]:
-        """Return what a function answers on batches of arrays; of each answer, what `reduce` makes of it."""
-        parts: list[NDArray[Any]] = []
-        shape: tuple[int, ...] = ()  # of the first answer
-        for answer in self.in_batches(function, *arrays):
-            shape = shape or answer.shape
-            if answer.shape[1:] != shape[1:]:
+    def _join(self, function: Callable[..., NDArray[np.float32]], *arrays: NDArray[Any]) -> NDArray[np.float32]:
+        """Return what a function answers on batches of arrays."""
+        parts = [*self.in_batches(function, *arrays)]
+        for part in parts:
+            if part.shape[1:] != parts[0].shape[1:]:
                 raise ModelError(
                     "the model should return the same number of classes for every batch, "
-                    f"received the shapes {shape}, {answer.shape}"
+                    f"received the shapes {parts[0].shape}, {part.shape}"
                 )
-            try:
-                parts.append(reduce(answer))
-            except NotFiniteError as error:
-                raise NotFiniteError(error.place + sum(map(len, parts))) from None
         return np.concatenate(parts)
 
     def in_batches(self, function: Callable[..., Result], *arrays: NDArray[Any]) -> Iterator[Result]:
@@ -335,7 +328,8 @@ class Classifier:
 
     def parts(self, images: NDArray[np.float32]) -> list[slice]:
         """Cut images into parts for `map`: equal ones, no larger than a batch, a multiple of the workers."""
-        n, largest = len(images), self.largest_part(images)
+        n = len(images)
+        largest = self.largest_part(images)
         count = -(-n // (largest * self.workers)) * self.workers
         edges = [n * i // count for i in range(count + 1)]
         return [slice(start, stop) for start, stop in pairwise(edges) if start < stop]
@@ -384,20 +378,15 @@ class Candidates:
     """
 
     def __init__(self, classifier: Classifier, make: frameworks.Make, *arrays: NDArray[Any]):
-        self._classifier, self._make, self._arrays = classifier, make, list(arrays)
+        self._classifier = classifier
+        self._make = make
+        self._arrays = list(arrays)
         self._rows: NDArray[np.int64] | None = None  # those of the arrays on the GPU that are kept
         self._there: frameworks.Function | None = None  # from arrays on the GPU to candidates
-        framework = classifier.framework
         if classifier.on_gpu:
-            try:
-                self._arrays = [classifier.tensor(array) for array in arrays]
-            except Exception as error:
-                if not framework.is_out_of_memory(error):
-                    raise
-                _log.info("images do not fit into the device's memory, so NumPy makes what is asked about")
-            else:
-                self._rows = np.arange(len(arrays[0]))
-                self._there = framework.maker(make, classifier.bounds)
+            self._arrays = [classifier.tensor(array) for array in arrays]
+            self._rows = np.arange(len(arrays[0]))
+            self._there = classifier.framework.maker(make, classifier.bounds)
 
     def predict(self, rows: NDArray[np.int64], *of_each: NDArray[Any]) -> NDArray[np.int64]:
         """Return the classes (M,) of the candidates of M rows, with an entry of other arrays for each of them."""
@@ -411,16 +400,17 @@ class Candidates:
             self._rows = self._rows[rows]
 
     def forward(self, rows: NDArray[np.int64], *of_each: NDArray[Any]) -> NDArray[np.float32]:
-        classifier, there = self._classifier, self._there
-        if there is not None:
-            return classifier.ask(lambda *tensors: classifier.function(there(*self._arrays, *tensors)), rows, *of_each)
+        classifier = self._classifier
+        make = self._there
+        if make is not None:
+            return classifier.ask(lambda *tensors: classifier.function(make(*self._arrays, *tensors)), rows, *of_each)
         # No row has to be copied where they are in a row.
         some = slice(rows[0], rows[-1] + 1) if (np.diff(rows) == 1).all() else rows
         images = self._make(*self._arrays, some, *of_each).astype(np.float32, copy=False)
         return classifier.forward(np.clip(images, *classifier.bounds, out=images))
 
 
-def _logits(answer: NDArray[np.float32]) -> NDArray[np.float32]:
+def _check_rows(answer: NDArray[np.float32]) -> NDArray[np.float32]:
     if answer.ndim != 2 or answer.shape[1] == 1:
         wanted = f"{len(answer)} images with logits ({len(answer)}, classes)"
         one_number = answer.shape in ((len(answer),), (len(answer), 1))
@@ -441,12 +431,12 @@ class NotFiniteError(ModelError):
         The first row for which it did, among those that it was asked about.
     """
 
-    def __init__(self, place: int, model: str = "the model"):
+    def __init__(self, number: int, model: str = "the model"):
         super().__init__(
-            f"{model} returns NaN or infinity for image {place}; check its weights and preprocessing, what it divides "
+            f"{model} returns NaN or infinity for image {number}; check its weights and preprocessing, what it divides "
             "by if the image is of one colour, and its gradient if it is attacked"
         )
-        self.place = place
+        self.place = number
 
 
 def check_finite(logits: NDArray[np.float32], model: str = "the model") -> None:
@@ -454,13 +444,6 @@ def check_finite(logits: NDArray[np.float32], model: str = "the model") -> None:
     finite = np.isfinite(logits)
     if not finite.all():
         raise NotFiniteError(int(np.flatnonzero(~finite.all(axis=1))[0]), model)
-
-
-def _argmax(answer: NDArray[np.float32]) -> NDArray[np.int64]:
-    logits = _logits(answer)
-    check_finite(logits)
-    classes: NDArray[np.int64] = logits.argmax(axis=1)
-    return classes
 
 
 def make_refusal(model: str, images: NDArray[np.float32], error: Exception) -> ModelError:

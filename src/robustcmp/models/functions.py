@@ -139,7 +139,9 @@ class FiniteDifferences:
     """
 
     def __init__(self, logits: Logits, lower: float | NDArray[np.float32], upper: float | NDArray[np.float32]):
-        self._logits, self._lower, self._upper = logits, lower, upper
+        self._logits = logits
+        self._lower = lower
+        self._upper = upper
 
     def __call__(self, images: NDArray[np.float32], v: NDArray[np.float32]) -> NDArray[np.float32]:
         steps = np.broadcast_to(STEP * (self._upper - self._lower), images.shape[1:]).reshape(-1)
@@ -150,7 +152,8 @@ class FiniteDifferences:
                 moves = np.zeros((len(places), image.size), np.float32)
                 moves[np.arange(len(places)), places] = steps[places]
                 moves = moves.reshape(-1, *image.shape)
-                above, below = np.minimum(image + moves, self._upper), np.maximum(image - moves, self._lower)
+                above = np.minimum(image + moves, self._upper)
+                below = np.maximum(image - moves, self._lower)
                 rise = (self._logits(above) - self._logits(below)).reshape(len(places), -1) @ weights.reshape(-1)
                 slopes[places] = rise / (above - below).sum(axis=(1, 2, 3), dtype=np.float64)
         return gradient

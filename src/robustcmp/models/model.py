@@ -90,9 +90,9 @@ class Model(fb.models.base.ModelWithPreprocessing):
         return frameworks.get_framework(self.framework).get_weights(self.native, self.architecture)
 
     def __repr__(self) -> str:
-        known = [str(self.info[key]) for key in ("model", "dataset", "training_seed") if key in self.info]
+        parts = [str(self.info[key]) for key in ("model", "dataset", "training_seed") if key in self.info]
         return (
-            f"<robustcmp.Model {' '.join([*known, self.framework])}, bounds ({self.bounds[0]:g}, {self.bounds[1]:g})>"
+            f"<robustcmp.Model {' '.join([*parts, self.framework])}, bounds ({self.bounds[0]:g}, {self.bounds[1]:g})>"
         )
 
 

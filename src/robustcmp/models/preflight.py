@@ -150,7 +150,8 @@ def _check_batches(
     Compared are a batch, the same in another order, the half of it, and each image alone. `noise` is what two passes
     over one batch may differ by.
     """
-    whole, part = classifier.with_batch_size(len(images)), images[: max(1, len(images) // 2)]
+    whole = classifier.with_batch_size(len(images))
+    part = images[: max(1, len(images) // 2)]
     others = [whole.logits(images[::-1].copy())[::-1], whole.logits(part), alone]
     difference = max(float(np.abs(other - together[: len(other)]).max()) for other in others)
     largest = float(np.abs(together).max())

@@ -241,7 +241,7 @@ def _resnet20() -> Architecture:
     return Architecture("resnet20", (32, 32, 3), (*layers, GlobalAveragePool("pool"), Dense("logits", 10)))
 
 
-def vgg(
+def _vgg(
     name: str, input_shape: tuple[int, int, int], blocks: tuple[tuple[int, ...], ...], dense: tuple[int, ...]
 ) -> Architecture:
     layers: list[Layer] = []
@@ -278,7 +278,7 @@ ARCHITECTURES = {
         _lenet("lenet1", (4, 12), ()),
         _lenet("lenet5", (6, 16), (120, 84)),
         _resnet20(),
-        vgg("vgg16", (32, 32, 3), VGG16, (4096, 4096)),
+        _vgg("vgg16", (32, 32, 3), VGG16, (4096, 4096)),
         _dlbench("dlbench_mnist", (28, 28, 1), (((32, 0), (64, 0)),), 128),
         _dlbench("dlbench_cifar10", (32, 32, 3), (((32, 1), (32, 0)), ((64, 1), (64, 0))), 512),
     )

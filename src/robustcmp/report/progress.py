@@ -105,7 +105,7 @@ class _Shown:
             attacks[cell.attack].expected += queries
         self.attacks = attacks
 
-    def asked(self, attack: str, queries: int) -> None:
+    def count(self, attack: str, queries: int) -> None:
         if attack not in self.attacks:  # an attack of the follow-ups
             return
         with self._one_at_a_time:
@@ -114,7 +114,7 @@ class _Shown:
             self.attacks[attack].asked += queries
             self.attacks[attack].seconds += passed
 
-    def finished(self, cell: Cell, success: NDArray[np.bool_]) -> None:
+    def finish(self, cell: Cell, success: NDArray[np.bool_]) -> None:
         tally = self.attacks.get(cell.attack)
         if tally is None:
             return
@@ -125,7 +125,7 @@ class _Shown:
                 tally.asked_for_covered = tally.asked
             tally.finished += 1
 
-    def failed(self, cells: Sequence[Cell], reason: str) -> None:
+    def fail(self, cells: Sequence[Cell], reason: str) -> None:
         tally = self.attacks.get(cells[0].attack)
         if tally is None:
             return
@@ -162,12 +162,12 @@ class Lines(_Shown):
     def begin(self, what: str, steps: int) -> None:
         _tell(f"{what}: {steps}" if steps else what)
 
-    def finished(self, cell: Cell, success: NDArray[np.bool_]) -> None:
-        super().finished(cell, success)
+    def finish(self, cell: Cell, success: NDArray[np.bool_]) -> None:
+        super().finish(cell, success)
         self._tell_of(cell.attack)
 
-    def failed(self, cells: Sequence[Cell], reason: str) -> None:
-        super().failed(cells, reason)
+    def fail(self, cells: Sequence[Cell], reason: str) -> None:
+        super().fail(cells, reason)
         _tell(_describe_failure(cells, reason))
         self._tell_of(cells[0].attack)
 
@@ -208,12 +208,12 @@ class LiveTable(_Shown):
         super().begin_attacks(cells)
         self._step = ""
 
-    def asked(self, attack: str, queries: int) -> None:
-        super().asked(attack, queries)
+    def count(self, attack: str, queries: int) -> None:
+        super().count(attack, queries)
         self._attack = attack
 
-    def failed(self, cells: Sequence[Cell], reason: str) -> None:
-        super().failed(cells, reason)
+    def fail(self, cells: Sequence[Cell], reason: str) -> None:
+        super().fail(cells, reason)
         self._failures.append(_describe_failure(cells, reason))
 
     def end(self) -> None:

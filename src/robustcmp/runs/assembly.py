@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,41 +24,20 @@ EMPTY: dict[str, tuple[Any, type]] = {
 }
 
 Arrays = dict[str, NDArray[Any]]
-Place = tuple[int, int, int]  # of a model, a training seed and an attack
 
 
-@dataclass(frozen=True)
-class _Axes:
-    """What the run's values are over."""
+class _Part(NamedTuple):
+    """A cell's arrays, and where they belong: over (model, training seed, attack), and over their repeats."""
 
-    models: list[str]
-    seeds: list[int]
-    attacks: dict[str, AttackRecord]
-    repeats: Mapping[str, int]
-    images: int
-    first_repeats: Mapping[tuple[str, int, str], int]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return len(self.models), len(self.seeds), len(self.attacks), max(self.repeats.values()), self.images
-
-    def place(self, cell: Cell) -> Place:
-        return self.models.index(cell.model), self.seeds.index(cell.training_seed), [*self.attacks].index(cell.attack)
-
-    def at(self, cell: Cell) -> tuple[Any, ...]:
-        """Where a cell's values belong: repeats count from the first of their training.
-
-        A deterministic attack's one cell stands for every repeat.
-        """
-        deterministic = self.attacks[cell.attack].deterministic
-        counted = cell.repeat - self.first_repeats[cell.model, cell.training_seed, cell.attack]
-        return (*self.place(cell), slice(self.repeats[cell.attack]) if deterministic else counted)
+    position: tuple[int, int, int]
+    repeats: int | slice
+    attack: AttackRecord
+    arrays: Arrays
 
 
 def assemble(
     run: Run,
     cells: Sequence[Cell],
-    models: Sequence[tuple[str, int]],
     attacks: Mapping[str, AttackRecord],
     repeats: Mapping[str, int],
     image_index: NDArray[np.int64],
@@ -80,8 +58,6 @@ def assemble(
         Where the cells are.
     cells : sequence of Cell
         What to put together.
-    models : sequence of (str, int)
-        The models' names and training seeds.
     attacks : dict of str to AttackRecord
         The attacks, by name.
     repeats : dict of str to int
@@ -91,7 +67,7 @@ def assemble(
     labels : ndarray of int64, shape (N,)
         The true classes.
     margins : dict of (str, int) to ndarray of float64, shape (N,)
-        The clean margins of each model.
+        The clean margins of each model, by its name and training seed.
 
     Raises
     ------
@@ -102,30 +78,44 @@ def assemble(
     """
     import xarray
 
-    names, seeds = list(dict.fromkeys(name for name, _ in models)), sorted({seed for _, seed in models})
+    names = list(dict.fromkeys(name for name, _ in margins))
+    seeds = sorted({seed for _, seed in margins})
+    shape = (len(names), len(seeds), len(attacks), max(repeats.values()), len(labels))
     first: dict[tuple[str, int, str], int] = {}
     for cell in cells:
         group = cell.model, cell.training_seed, cell.attack
         first[group] = min(cell.repeat, first.get(group, cell.repeat))
-    axes = _Axes(names, seeds, dict(attacks), repeats, len(labels), first)
-    loaded = [(cell, run.load(cell.key)) for cell in cells]
-    grid = sorted({epsilon for attack in attacks.values() for epsilon in attack.grid})
-    ran = np.zeros(axes.shape[:3], np.bool_)
-    for cell, _ in loaded:
-        ran[axes.place(cell)] = True
-    variables = _own(axes, loaded) | _extras(axes, loaded)
-    variables["ran"] = (DIMS[:3], ran)
-    variables["repeats"] = ("attack", [repeats[attack] for attack in attacks])
-    variables["epsilon_curve"] = ((*DIMS[:3], "epsilon"), _epsilon_curve(axes, loaded, grid))
+    parts = []
+    for cell in cells:
+        attack = attacks[cell.attack]
+        position = names.index(cell.model), seeds.index(cell.training_seed), [*attacks].index(cell.attack)
+        counted = cell.repeat - first[cell.model, cell.training_seed, cell.attack]
+        rows = slice(repeats[cell.attack]) if attack.deterministic else counted
+        parts.append(_Part(position, rows, attack, run.load(cell.key)))
+    values = {name: np.full(shape, *EMPTY[name]) for name in OWN_NAMES}
+    ran = np.zeros(shape[:3], np.bool_)
+    for part in parts:
+        ran[part.position] = True
+        for name in OWN_NAMES:
+            values[name][part.position][part.repeats] = part.arrays[name]
     margin = np.full((len(names), len(seeds), len(labels)), np.nan)
     for (name, seed), of_model in margins.items():
         margin[names.index(name), seeds.index(seed)] = of_model
+    grid = sorted({epsilon for attack in attacks.values() for epsilon in attack.grid})
+    variables: dict[str, Any] = {name: (DIMS, array) for name, array in values.items()}
+    variables |= _gather_extras(attacks, parts, shape)
+    variables["ran"] = (DIMS[:3], ran)
+    variables["repeats"] = ("attack", [repeats[attack] for attack in attacks])
+    variables["epsilon_curve"] = (
+        (*DIMS[:3], "epsilon"),
+        _measure_curve(parts, [repeats[attack] for attack in attacks], grid, shape),
+    )
     variables["margin"] = (("model", "training_seed", "image"), margin)
     coords = {
         "model": names,
         "training_seed": seeds,
         "attack": list(attacks),
-        "repeat": np.arange(axes.shape[3]),
+        "repeat": np.arange(shape[3]),
         "image": image_index,
         "label": ("image", labels),
         "epsilon": np.array(grid, np.float64),
@@ -133,47 +123,43 @@ def assemble(
     return xarray.Dataset(variables, coords=coords)
 
 
-def _own(axes: _Axes, loaded: Sequence[tuple[Cell, Arrays]]) -> dict[str, Any]:
-    """Return what every attack has."""
-    values = {name: np.full(axes.shape, *EMPTY[name]) for name in OWN_NAMES}
-    for cell, arrays in loaded:
-        for name in OWN_NAMES:
-            values[name][axes.at(cell)] = arrays[name]
-    return {name: (DIMS, array) for name, array in values.items()}
-
-
-def _extras(axes: _Axes, loaded: Sequence[tuple[Cell, Arrays]]) -> dict[str, Any]:
+def _gather_extras(
+    attacks: Mapping[str, AttackRecord], parts: Sequence[_Part], shape: tuple[int, ...]
+) -> dict[str, Any]:
     """Return what only some attacks have."""
     variables = {}
-    for name, extra in collect_extras(axes.attacks).items():
-        parts = [(cell, arrays[f"extras/{name}"]) for cell, arrays in loaded if f"extras/{name}" in arrays]
-        if not parts or not extra.in_results:
+    for name, extra in collect_extras(attacks).items():
+        key = f"extras/{name}"
+        having = [part for part in parts if key in part.arrays]
+        if not having or not extra.in_results:
             continue
-        sizes = tuple(np.max([array.shape[1:] for _, array in parts], axis=0)) if extra.dims else ()
+        sizes = tuple(np.max([part.arrays[key].shape[1:] for part in having], axis=0)) if extra.dims else ()
         dims = DIMS if extra.per_repeat else (*DIMS[:3], "image")
-        shape = axes.shape if extra.per_repeat else (*axes.shape[:3], axes.images)
+        of_cells = shape if extra.per_repeat else (*shape[:3], shape[4])
         if extra.empty is None:
-            values = np.full((*shape, *sizes), np.nan)
+            values = np.full((*of_cells, *sizes), np.nan)
         else:
-            values = np.full((*shape, *sizes), extra.empty, parts[0][1].dtype)
-        for cell, array in parts:
-            at = axes.at(cell) if extra.per_repeat else axes.place(cell)
-            values[(*at, ..., *(slice(size) for size in array.shape))] = array
+            values = np.full((*of_cells, *sizes), extra.empty, having[0].arrays[key].dtype)
+        for part in having:
+            array = part.arrays[key]
+            target = values[part.position][part.repeats] if extra.per_repeat else values[part.position]
+            within: Any = (..., *(slice(size) for size in array.shape))
+            target[within] = array
         variables[name] = ((*dims, *extra.dims), values)
     return variables
 
 
-def _epsilon_curve(axes: _Axes, loaded: Sequence[tuple[Cell, Arrays]], grid: list[float]) -> NDArray[np.float64]:
+def _measure_curve(
+    parts: Sequence[_Part], repeats: Sequence[int], grid: list[float], shape: tuple[int, ...]
+) -> NDArray[np.float64]:
     """Return the success rate at each ε (models, seeds, attacks, ε), the mean over repeats; NaN where there is none."""
-    at_epsilon = np.zeros((*axes.shape[:4], len(grid)))
-    curve = np.full((*axes.shape[:3], len(grid)), np.nan)
-    for cell, arrays in loaded:
-        attack = axes.attacks[cell.attack]
+    at_epsilon = np.zeros((*shape[:4], len(grid)))
+    curve = np.full((*shape[:3], len(grid)), np.nan)
+    for position, rows, attack, arrays in parts:
         if attack.grid:
             columns = [grid.index(epsilon) for epsilon in attack.grid]
-            place, at = axes.place(cell), axes.at(cell)
-            at_epsilon[at][..., columns] = _rate_at_epsilons(arrays, attack)
-            curve[place][columns] = at_epsilon[place][: axes.repeats[cell.attack], columns].mean(axis=0)
+            at_epsilon[position][rows][..., columns] = _rate_at_epsilons(arrays, attack)
+            curve[position][columns] = at_epsilon[position][: repeats[position[2]], columns].mean(axis=0)
     return curve
 
 

@@ -12,7 +12,7 @@ from ..models.classifier import NotFiniteError
 Made = TypeVar("Made")
 
 
-def _called(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+def _call(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     return function(*arguments)
 
 
@@ -31,7 +31,7 @@ def blame(what: str, function: Callable[..., Made], *arguments: Any) -> Made:
     ModelError
         The model's code called `sys.exit`, which would end the command without a word.
     """
-    code = _called.__code__.replace(co_filename=f"while {what}", co_name="robustcmp")
+    code = _call.__code__.replace(co_filename=f"while {what}", co_name="robustcmp")
     try:
         made: Made = FunctionType(code, globals())(function, arguments)
     except NotFiniteError as error:
@@ -46,6 +46,7 @@ def blame(what: str, function: Callable[..., Made], *arguments: Any) -> Made:
 
 def blame_each(what: str, made: Iterable[Made]) -> Iterator[Made]:
     """Yield the same, each made under `blame`."""
-    iterator, end = iter(made), object()
+    iterator = iter(made)
+    end = object()
     while (each := blame(what, next, iterator, end)) is not end:
         yield each

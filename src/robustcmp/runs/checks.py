@@ -20,7 +20,7 @@ from ..attacks.base import pixels
 from ..attacks.draws import Draws
 from ..attacks.fgsm import FGSM
 from ..attacks.gradients import cross_entropy, pull_back
-from ..attacks.suite import OURS, Suite
+from ..attacks.suite import Suite
 from ..errors import ModelError
 from ..models.batches import is_slow
 from ..models.classifier import Classifier, unwrap
@@ -29,7 +29,7 @@ from ..records.answers import IMAGES, Check, Checked, judge, not_applicable
 from ..threads import cores, in_order
 from .blame import blame
 from .plan import CHECKED
-from .progress import Progress, Unseen
+from .progress import Progress
 from .slopes import compare_slopes, lengths
 
 if TYPE_CHECKING:
@@ -50,7 +50,9 @@ OTHERWISE = 0.01  # of the predictions, between a network inside and outside its
 SPAN = 0.75  # of the bounds' width, which the images' values should span
 EDGE = 0.01  # of the bounds' width, within which no images have their mean
 NOISE = 0
-TWO_PASSES, INSIDE, BOUNDS = "two passes agree", "as accurate inside as outside", "bounds fit the images"
+TWO_PASSES = "two passes agree"
+INSIDE = "as accurate inside as outside"
+BOUNDS = "bounds fit the images"
 ADVICE = {
     TWO_PASSES: "The same images give different logits each time: look for dropout, or batch norm in training mode.",
     INSIDE: "In its wrapper the network sees other images than in training: compare bounds, mean, std, the order of "
@@ -70,17 +72,13 @@ ADVICE = {
 }
 
 
-Checkable = tuple[str, Classifier, "xarray.Dataset"]
-"""A model's label, the model, and its outcomes."""
-
-
 def run_checks(
-    models: Sequence[Checkable],
+    models: Sequence[tuple[str, Classifier, xarray.Dataset]],
     suite: Suite,
     images: NDArray[np.float32],
     labels: NDArray[np.int64],
     seed: int,
-    progress: Progress | None = None,
+    progress: Progress,
 ) -> Checked:
     """Check trained models on the images that they were attacked on.
 
@@ -95,7 +93,7 @@ def run_checks(
         that the attacks ask little, fewer, and at least ten.
     seed : int
         The attacks' seed, on which noise and directions depend.
-    progress : Progress, optional
+    progress : Progress
         Is told of every model.
     """
     fgsm = next((attack for attack in suite.attacks.values() if isinstance(attack, FGSM)), FGSM())
@@ -103,31 +101,37 @@ def run_checks(
     if any(is_slow(classifier, images) for _, classifier, _ in models):
         queries = sum(attack.usual_queries(pixels(images), 1) for attack in suite.attacks.values()) * len(images)
         count = max(FEWEST, min(CHECKED, queries // QUERIES))
-    few = images[:count], labels[:count]
+    images = images[:count]
+    labels = labels[:count]
 
-    def examine(entry: Checkable, stop: Callable[[], None]) -> tuple[list[Check], float | None]:
-        label, classifier, outcomes = entry
+    def check_model(position: int, stop: Callable[[], None]) -> list[Check]:
         stop()
-        nearest = _nearest_without_gradient(suite, outcomes.isel(image=slice(count)))
-        examination = Examination(classifier, *few, nearest, fgsm, seed)
-        made = [*examination.checks(), *_of_attacks(suite, classifier, outcomes.isel(image=slice(IMAGES)))]
-        named = [msgspec.structs.replace(check, model=label) for check in made]
-        return named, examination.pgd.get(fgsm.max_epsilon)
+        label, classifier, outcomes = models[position]
+        examination = _Examination(classifier, images, labels, fgsm, seed)
+        nearest = _find_nearest_without_gradient(suite, outcomes.isel(image=slice(count)))
+        checks = [*examination.check(nearest)]
+        for name, attack in suite.attacks.items():
+            if reason := attack.not_applicable(classifier):
+                checks += [not_applicable(check, reason) for check in attack.check_names]
+            else:
+                outcomes_of_attack = outcomes.isel(image=slice(IMAGES)).sel(attack=name)
+                checks += attack.health_checks(
+                    name, outcomes_of_attack.isel(repeat=slice(int(outcomes_of_attack.repeats)))
+                )
+        pgd[label] = examination.pgd.get(fgsm.max_epsilon)
+        return [msgspec.structs.replace(check, model=label) for check in checks]
 
-    def examine_named(entry: Checkable, stop: Callable[[], None]) -> tuple[list[Check], float | None]:
-        return blame(f"making health checks of {entry[0]}", examine, entry, stop)
+    def check_named(position: int, stop: Callable[[], None]) -> list[Check]:
+        return blame(f"making health checks of {models[position][0]}", check_model, position, stop)
 
     checks: list[Check] = []
-    pgd = {}
-    progress = progress or Unseen()
+    pgd: dict[str, float | None] = {}
     progress.begin("health checks", len(models))
     with _side_by_side([classifier for _, classifier, _ in models]) as (workers, begin):
-        outcomes_of_models = in_order(examine_named, models, workers, begin)
-        for (label, *_), (made, rate) in zip(models, outcomes_of_models, strict=True):
+        for made in in_order(check_named, range(len(models)), workers, begin):
             checks += made
-            pgd[label] = rate
             progress.step()
-    return Checked(checks, fgsm.max_epsilon, len(few[0]), pgd)
+    return Checked(checks, fgsm.max_epsilon, len(images), {label: pgd[label] for label, *_ in models})
 
 
 @contextmanager
@@ -149,58 +153,31 @@ def _side_by_side(classifiers: Sequence[Classifier]) -> Iterator[tuple[int, Call
             framework.set_threads(before[name])
 
 
-def _nearest_without_gradient(suite: Suite, outcomes: xarray.Dataset) -> NDArray[np.float64] | None:
+def _find_nearest_without_gradient(suite: Suite, outcomes: xarray.Dataset) -> NDArray[np.float64] | None:
     """Return the least L2 (N,) at which an attack without the gradient fooled the model; None if there is no such."""
     names = [name for name, attack in suite.attacks.items() if not attack.needs_gradient]
-    nearest: NDArray[np.float64] | None = None
-    if names:
-        nearest = outcomes.l2.sel(attack=names).min(("attack", "repeat")).values
+    if not names:
+        return None
+    nearest: NDArray[np.float64] = outcomes.l2.sel(attack=names).min(("attack", "repeat")).values
     return nearest
 
 
-def _of_attacks(suite: Suite, classifier: Classifier, outcomes: xarray.Dataset) -> Iterator[Check]:
-    """Yield the checks that attacks make of their own outcomes."""
-    for name, attack in suite.attacks.items():
-        if reason := attack.not_applicable(classifier):
-            yield from (not_applicable(check, reason) for check in attack.check_names)
-        else:
-            own = outcomes.sel(attack=name)
-            yield from attack.health_checks(name, own.isel(repeat=slice(int(own.repeats))))
-    classes = {type(attack) for attack in suite.attacks.values()}
-    for cls in OURS.values():
-        if cls not in classes:
-            missing = f"the suite has no {cls.__name__.lower()} attack"
-            yield from (not_applicable(check, missing) for check in cls.check_names)
-
-
-class Examination:
-    """One model, asked what its gradient is worth.
-
-    Parameters
-    ----------
-    classifier : Classifier
-        The model.
-    images, labels : ndarray
-        What it is asked about.
-    nearest : ndarray of float64, shape (N,), optional
-        The least L2 at which an attack without the gradient fooled it.
-    fgsm : FGSM
-        The single step that PGD is compared with.
-    seed : int
-        Of noise and directions.
-    """
+class _Examination:
+    """One model, asked what its gradient is worth: about images and labels, compared with a single step of FGSM."""
 
     def __init__(
         self,
         classifier: Classifier,
         images: NDArray[np.float32],
         labels: NDArray[np.int64],
-        nearest: NDArray[np.float64] | None,
         fgsm: FGSM,
         seed: int,
     ):
-        self.classifier, self.images, self.labels = classifier, images, labels
-        self.nearest, self.fgsm, self.seed = nearest, fgsm, seed
+        self.classifier = classifier
+        self.images = images
+        self.labels = labels
+        self.fgsm = fgsm
+        self.seed = seed
         self.no_gradient = ""
         self.pgd: dict[float, float] = {}
         self.fgsm_rate = math.nan
@@ -230,31 +207,32 @@ class Examination:
         radius = np.repeat(np.asarray(epsilons), n)[:, None, None, None]
         x = clean.copy()
         fallen = np.zeros(len(x), np.bool_)
-        asked = np.arange(len(x))
+        pending = np.arange(len(x))
         logits: NDArray[np.float32] | None = None
         for _ in range(STEPS):
-            left = asked[~fallen[asked]]
+            left = pending[~fallen[pending]]
             if not len(left):
                 break
-            if 4 * len(left) <= len(asked):  # seldom, as some frameworks compile for every new number
-                asked, logits = left, None
-            here = x[asked].astype(np.float32)
+            if 4 * len(left) <= len(pending):  # seldom, as some frameworks compile for every new number
+                pending = left
+                logits = None
+            inputs = x[pending].astype(np.float32)
             if logits is None:
-                logits = self.classifier.logits(here)
-            gradient = pull_back(self.classifier, here, cross_entropy(logits, labels[asked])[1]).astype(np.float64)
+                logits = self.classifier.logits(inputs)
+            gradient = pull_back(self.classifier, inputs, cross_entropy(logits, labels[pending])[1]).astype(np.float64)
             direction = np.sign(gradient) if norm == "linf" else gradient / np.maximum(lengths(gradient), 1e-30)
-            moved = x[asked] + 0.1 * radius[asked] * direction - clean[asked]
+            moved = x[pending] + 0.1 * radius[pending] * direction - clean[pending]
             if norm == "linf":
-                moved = np.clip(moved, -radius[asked], radius[asked])
+                moved = np.clip(moved, -radius[pending], radius[pending])
             else:
-                moved *= np.minimum(1, radius[asked] / np.maximum(lengths(moved), 1e-30))
-            x[asked] = np.clip(clean[asked] + moved, 0, 1)
-            logits = self.classifier.logits(x[asked].astype(np.float32))
-            fallen[asked] |= self.classifier.classes(lambda answers: answers, logits) != labels[asked]
+                moved *= np.minimum(1, radius[pending] / np.maximum(lengths(moved), 1e-30))
+            x[pending] = np.clip(clean[pending] + moved, 0, 1)
+            logits = self.classifier.logits(x[pending].astype(np.float32))
+            fallen[pending] |= self.classifier.classes(lambda answers: answers, logits) != labels[pending]
         return dict(zip(epsilons, fallen.reshape(-1, n).mean(axis=1).tolist(), strict=True))
 
-    def checks(self) -> Iterator[Check]:
-        """Yield each check, of a model that is named later."""
+    def check(self, nearest: NDArray[np.float64] | None) -> Iterator[Check]:
+        """Yield each check; `nearest` is the least L2 (N,) at which an attack without the gradient fooled the model."""
         without_gradient = [self._two_passes(), self._inside(), self._bounds()]
         yield from without_gradient
         if self.no_gradient:
@@ -270,11 +248,12 @@ class Examination:
         figure = ", ".join(f"{rate:.0%} at {epsilon:g}" for epsilon, rate in self.pgd.items())
         yield _judge("pgd rises with epsilon", rises, figure)
         yield self._noise()
-        yield self._gradient_free()
+        yield self._gradient_free(nearest)
         yield self._eight_bits()
 
     def _two_passes(self) -> Check:
-        first, second = self.classifier.logits(self.images), self.classifier.logits(self.images)
+        first = self.classifier.logits(self.images)
+        second = self.classifier.logits(self.images)
         largest = float(np.abs(first - second).max() / max(float(first.std()), 1e-30))
         return _judge(TWO_PASSES, largest <= PASSES, f"logits differ by {largest:.1g} of their spread")
 
@@ -301,8 +280,8 @@ class Examination:
         passed = ends[1] - ends[0] >= SPAN
         mean = along(preprocessing, "mean", 0)
         if mean.any():
-            place = (mean - low) / (high - low)
-            passed &= bool(((place >= EDGE) & (place <= 1 - EDGE)).all())
+            position = (mean - low) / (high - low)
+            passed &= bool(((position >= EDGE) & (position <= 1 - EDGE)).all())
             figure += f", mean {mean.mean():.3g}"
         return _judge(BOUNDS, passed, figure)
 
@@ -322,8 +301,8 @@ class Examination:
         figure = f"noise {rate:.0%}, FGSM {self.fgsm_rate:.0%} at ε = {self.fgsm.max_epsilon:g}"
         return _judge("noise is weaker", rate <= self.fgsm_rate / 2, figure)
 
-    def _gradient_free(self) -> Check:
-        check, nearest = "gradient-free is weaker", self.nearest
+    def _gradient_free(self, nearest: NDArray[np.float64] | None) -> Check:
+        check = "gradient-free is weaker"
         if nearest is None:
             return not_applicable(check, "the suite has no attack without the gradient")
         pgd = self._pgd("l2", L2_BUDGETS)
@@ -345,9 +324,9 @@ class Examination:
         away = np.where(adversarial > clean, np.ceil(adversarial - LEVEL), np.floor(adversarial + LEVEL))
         rounded = np.where(adversarial == clean, np.rint(adversarial), away)
         rounded = np.clip(rounded, np.ceil(clean - levels - LEVEL), np.floor(clean + levels + LEVEL))
-        kept = float((self.classifier.predict((rounded / 255).astype(np.float32)) != self.labels[fell]).mean())
-        figure = f"{kept:.0%} of FGSM's adversarial images within ε = {levels}/255 fool at 8 bits"
-        return _judge(check, kept >= KEPT, figure)
+        share = float((self.classifier.predict((rounded / 255).astype(np.float32)) != self.labels[fell]).mean())
+        figure = f"{share:.0%} of FGSM's adversarial images within ε = {levels}/255 fool at 8 bits"
+        return _judge(check, share >= KEPT, figure)
 
 
 def _judge(check: str, passed: bool, figure: str) -> Check:

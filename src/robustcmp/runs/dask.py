@@ -27,7 +27,7 @@ from ..threads import cores, processors
 from .child import Asked
 from .executors import Failed, InProcess
 from .plan import Plan, Task, TaskKey
-from .tasks import CHILD, Finished, Packer, RemoteTask
+from .tasks import CHILD, Finished, Needs, RemoteTask, find_needs, pack
 
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")  # the variables on which last bits may depend
 CONNECT_SECONDS = 10  # for a scheduler to answer
@@ -57,7 +57,8 @@ class Dask:
     """
 
     def __init__(self, name: str, limits: Limits):
-        self._name, self._limits = name, limits
+        self._name = name
+        self._limits = limits
         self._workers = 0
         if name.startswith("dask:"):
             number = name.removeprefix("dask:")
@@ -111,7 +112,7 @@ class Dask:
             yield client
 
     def execute(
-        self, plan: Plan, tasks: Iterable[Task], asked: Callable[[str, int], object]
+        self, plan: Plan, tasks: Iterable[Task], count: Callable[[str, int], object]
     ) -> Iterator[Finished | Failed]:
         """Yield each cell of the tasks with its result and its costs, or why a task failed, as they come.
 
@@ -124,52 +125,61 @@ class Dask:
         RobustcmpError
             The scheduler is gone.
         """
-        packer = Packer(plan)
-        packed = [(task, packer.pack(task)) for task in tasks]
-        at_home = [task for task, remote in packed if remote is None]
-        away = [(task, remote) for task, remote in packed if remote is not None]
-        if away:
+        waiting: list[tuple[Task, Needs]] = []
+        at_home: list[Task] = []
+        for task in tasks:
+            needs = find_needs(plan, task)
+            if needs is None:
+                at_home.append(task)
+            else:
+                waiting.append((task, needs))
+        if waiting:
             with self._connect() as client:
-                for outcome in self._hand_out(client, packer, away, asked):
+                for outcome in self._hand_out(client, plan, waiting, count):
                     if isinstance(outcome, Task):
                         at_home.append(outcome)
                     else:
                         yield outcome
-        yield from InProcess().execute(plan, at_home, asked)
+        yield from InProcess().execute(plan, at_home, count)
 
     def _hand_out(
-        self,
-        client: Any,
-        packer: Packer,
-        waiting: list[tuple[Task, RemoteTask]],
-        asked: Callable[[str, int], object],
+        self, client: Any, plan: Plan, waiting: list[tuple[Task, Needs]], count: Callable[[str, int], object]
     ) -> Iterator[Finished | Failed | Task]:
         """Yield what comes of tasks that workers do; a task whose model differs there, as it is."""
         from distributed import wait
 
         variables = {name: os.environ[name] for name in THREADS if name in os.environ}
         terms = _Terms(self._limits, variables, cores(), f"robustcmp-{uuid4().hex}")
-        client.subscribe_topic(terms.topic, lambda event: asked(*event[1]))
-        doing: dict[Any, tuple[Task, RemoteTask, list[str]]] = {}
+        client.subscribe_topic(terms.topic, lambda event: count(*event[1]))
+        doing: dict[Any, tuple[Task, Needs, list[str]]] = {}
         lost: set[TaskKey] = set()
         _refuse_what_nobody_can_do(waiting, self._describe_workers(client))
         try:
             while waiting or doing:
                 workers = self._describe_workers(client)
-                for task, remote in list(waiting):
-                    able = [address for address, about in workers.items() if not about.find_lack(remote)]
+                for task, needs in list(waiting):
+                    able = [address for address, about in workers.items() if not about.find_lack(needs)]
                     if not able:
-                        yield Failed(task, f"no worker is left that has {', '.join(remote.frameworks)}.")
+                        yield Failed(task, f"no worker is left that has {', '.join(needs.frameworks)}.")
                     elif sum(where == able for *_, where in doing.values()) < len(able):
-                        future = _submit(client, able, _do_task, task.attack, remote, packer.contents(remote), terms)
-                        doing[future] = task, remote, able
+                        future = client.submit(
+                            _do_task,
+                            needs.frameworks[0],
+                            task.attack,
+                            pack(plan, task, needs.device),
+                            terms,
+                            key=f"robustcmp-{uuid4().hex}",
+                            workers=able,
+                            allow_other_workers=False,
+                        )
+                        doing[future] = task, needs, able
                     else:
                         continue
-                    waiting.remove((task, remote))
+                    waiting.remove((task, needs))
                 with suppress(TimeoutError, CancelledError), client.as_current():
                     wait(list(doing), timeout=LOOK_SECONDS, return_when="FIRST_COMPLETED")
                 for future in list(doing):
-                    task, remote, able = doing[future]
+                    task, needs, able = doing[future]
                     if future.done():
                         del doing[future]
                         yield from self._read(future, task)
@@ -179,7 +189,7 @@ class Dask:
                         if task.key in lost:
                             yield Failed(task, TWO_LOST)
                         else:
-                            waiting.insert(0, (task, remote))
+                            waiting.insert(0, (task, needs))
                         lost.add(task.key)
         finally:
             with suppress(Exception):  # of a connection that broke; its workers' processes then end by themselves
@@ -190,7 +200,7 @@ class Dask:
         """Return what each worker can do, by address, once there is one."""
         try:
             while True:
-                workers: dict[str, _About] = client.run(describe_worker, on_error="ignore")
+                workers: dict[str, _About] = client.run(_describe_worker, on_error="ignore")
                 if workers:
                     return workers
                 _log.warning("waiting for workers of %s", self._name)
@@ -231,18 +241,13 @@ def _close(client: Any) -> None:
     client.status = "closed"  # else it tries once more, for a minute, when it is collected
 
 
-def _refuse_what_nobody_can_do(tasks: Iterable[tuple[Task, RemoteTask]], workers: Mapping[str, _About]) -> None:
-    for task, remote in tasks:
-        reasons = {about.name: about.find_lack(remote) for about in workers.values()}
+def _refuse_what_nobody_can_do(tasks: Iterable[tuple[Task, Needs]], workers: Mapping[str, _About]) -> None:
+    for task, needs in tasks:
+        reasons = {about.name: about.find_lack(needs) for about in workers.values()}
         if all(reasons.values()):
             each = "; ".join(f"{name} lacks {reason}" for name, reason in reasons.items())
             model, seed = task.model
             raise UsageError(f"no worker can attack {model}/{seed}: {each}", parameters=["executor"])
-
-
-def _submit(client: Any, able: list[str], function: Callable[..., object], *arguments: Any) -> Any:
-    key = f"robustcmp-{uuid4().hex}"
-    return client.submit(function, *arguments, key=key, workers=able, allow_other_workers=False)
 
 
 # on a worker ---------------------------------------------------------------------------------------------------------
@@ -257,44 +262,41 @@ class _About(NamedTuple):
         What it is called, and the version of its robustcmp.
     frameworks : dict of str to list
         What tells the installations of frameworks apart, hosts with an environment among them.
-    gpus : int
-        How many GPUs it has.
+    has_gpu : bool
+        Whether it has a GPU.
     """
 
     name: str
     version: str
     frameworks: dict[str, list[str | None]]
-    gpus: int
+    has_gpu: bool
 
-    def find_lack(self, task: RemoteTask) -> str:
+    def find_lack(self, needs: Needs) -> str:
         """Return what it lacks for a task, "" if it can do it."""
         if self.version != _own_version():
             return f"robustcmp {_own_version()} (it has {self.version})"
-        for name in task.frameworks:
+        for name in needs.frameworks:
             if name == "numpy":
                 continue
             if name not in self.frameworks:
                 return name
             if self.frameworks[name] != _versions(name):
                 return f"{name} in the version of this process"
-        return "a GPU" if task.device == "cuda" and not self.gpus else ""
+        return "a GPU" if needs.device == "cuda" and not self.has_gpu else ""
 
 
-_versions, _own_version = cache(frameworks.versions), cache(own_version)  # looking them up takes milliseconds
+_versions = cache(frameworks.versions)
+_own_version = cache(own_version)  # looking them up takes milliseconds
 
 
-def describe_worker(dask_worker: Any) -> _About:
+def _describe_worker(dask_worker: Any) -> _About:
     """Return what a worker can do, without importing a framework; Dask passes it by this name."""
     versions = {name: _versions(name) for name in frameworks.available()}
-    return _About(str(dask_worker.name), own_version(), versions, _count_gpus())
+    return _About(str(dask_worker.name), own_version(), versions, _has_gpu())
 
 
-def _count_gpus() -> int:
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    with suppress(OSError):
-        count = len(os.listdir("/proc/driver/nvidia/gpus"))
-        return count if visible is None else min(count, len([name for name in visible.split(",") if name.strip()]))
-    return 0
+def _has_gpu() -> bool:
+    return os.path.exists("/proc/driver/nvidia/version") and os.environ.get("CUDA_VISIBLE_DEVICES") != ""
 
 
 class _Terms(NamedTuple):
@@ -331,9 +333,7 @@ _children: dict[tuple[str, str], Child] = {}  # by framework and topic, which is
 _turn = threading.Lock()  # a worker with several threads may serve several heads
 
 
-def _do_task(
-    attack: str, task: RemoteTask, contents: Mapping[str, Any], terms: _Terms
-) -> tuple[str, list[Finished], Ended]:
+def _do_task(framework: str, attack: str, task: RemoteTask, terms: _Terms) -> tuple[str, list[Finished], Ended]:
     """Do a task on a worker, in a process of its own, and tell of its queries; one task at a time.
 
     Return who did it, the cells that were finished, and how it ended.
@@ -344,9 +344,9 @@ def _do_task(
     finished: list[Finished] = []
     end = Ended()
     with _turn:
-        child = _children.setdefault((task.frameworks[0], terms.topic), Child(CHILD, terms.limits, terms.environment))
+        child = _children.setdefault((framework, terms.topic), Child(CHILD, terms.limits, terms.environment))
         try:
-            for message in child.request((task, worker.state.nthreads), contents.get):
+            for message in child.request((task, worker.state.nthreads)):
                 if isinstance(message, Asked):
                     worker.log_event(terms.topic, [attack, message.queries])
                 elif isinstance(message, Finished):

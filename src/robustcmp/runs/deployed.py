@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from ..deployments import conversion
 from ..models.classifier import Classifier
-from .identity import Identity
 from .loading import TrainedModel
 
 TIMED = {1_000: 3, 10_000: 1}  # images, and how often they are asked; the median counts
@@ -21,9 +20,7 @@ TIMED = {1_000: 3, 10_000: 1}  # images, and how often they are asked; the media
 Key = tuple[str, int]
 
 
-def compare_with_sources(
-    models: Sequence[TrainedModel], identities: Mapping[Key, Identity], images: NDArray[np.float32]
-) -> list[dict[str, Any]]:
+def compare_with_sources(models: Sequence[TrainedModel], images: NDArray[np.float32]) -> list[dict[str, Any]]:
     """Return what each deployed network has of the model that it was converted from, as JSON types.
 
     Only of those whose source is compared beside them.
@@ -38,12 +35,12 @@ def compare_with_sources(
         ``source_bytes``, the sizes of the files and of the source's weights; and ``seconds`` and ``source_seconds``
         for as many images as `TIMED` says, None where there are fewer.
     """
-    pairs = [(model, _source(model.info.get("deployment", {}), models, identities)) for model in models]
+    pairs = [(model, _source(model.info.get("deployment", {}), models)) for model in models]
     families: dict[Key, list[TrainedModel]] = {}
     for model, source in pairs:
         if source is not None:
             families.setdefault(source.key, [source]).append(model)
-    asked = {model.key: model.classifier.logits(images) for family in families.values() for model in family}
+    answers = {model.key: model.classifier.logits(images) for family in families.values() for model in family}
     seconds: dict[Key, list[float | None]] = {}
     for family in families.values():
         seconds |= _measure_seconds(family, images)
@@ -51,8 +48,8 @@ def compare_with_sources(
     for model, source in pairs:
         if source is None:
             continue
-        ours = asked[model.key]
-        theirs = asked[source.key]
+        ours = answers[model.key]
+        theirs = answers[source.key]
         difference = (ours.astype(np.float64) - theirs) / max(float(theirs.std()), 1e-30)
         entries.append(
             {
@@ -79,16 +76,15 @@ def find_deployed_twins(deployments: Sequence[Mapping[str, Any]]) -> list[dict[s
     """
     families: dict[Key, list[Key]] = {}
     for entry in deployments:
-        (source, seed), (name, own_seed) = entry["source"], entry["model"]
+        (source, seed) = entry["source"]
+        (name, own_seed) = entry["model"]
         families.setdefault((source, seed), [(source, seed)]).append((name, own_seed))
     return [
         {"a": [*a], "b": [*b], "correlation": 1.0} for family in families.values() for a, b in combinations(family, 2)
     ]
 
 
-def _source(
-    described: Mapping[str, Any], models: Sequence[TrainedModel], identities: Mapping[Key, Identity]
-) -> TrainedModel | None:
+def _source(described: Mapping[str, Any], models: Sequence[TrainedModel]) -> TrainedModel | None:
     """Return the model that a deployed network was converted from, where it is compared, too."""
     source = described.get("source", {})
     alike = (
@@ -97,7 +93,7 @@ def _source(
         if source.get("weights") is not None
         and "deployment" not in model.info
         and model.classifier.framework.name == source["framework"]
-        and identities[model.key].weights == source["weights"]
+        and model.identity.weights == source["weights"]
     )
     return next(alike, None)
 

@@ -6,8 +6,7 @@ All of them give the same results, bit for bit. What they do is saved cell by ce
 from __future__ import annotations
 
 import logging
-from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -20,9 +19,9 @@ from ..records.logs import Cost
 from ..records.store import Run
 from .blame import blame_each
 from .child import Asked
-from .plan import Failures, Plan, Task, TaskKey
-from .progress import Progress, SeesFailures, Unseen
-from .tasks import CHILD, Finished, Packer, time_repeats
+from .plan import Plan, Task
+from .progress import Progress
+from .tasks import CHILD, Finished, find_needs, pack, time_repeats
 
 _log = logging.getLogger("robustcmp")
 
@@ -49,7 +48,7 @@ class Executor(Protocol):
     """Does tasks, here or elsewhere. Whoever calls it keeps the results: an executor writes nothing."""
 
     def execute(
-        self, plan: Plan, tasks: Iterable[Task], asked: Callable[[str, int], object]
+        self, plan: Plan, tasks: Iterable[Task], count: Callable[[str, int], object]
     ) -> Iterator[Finished | Failed]:
         """Yield each cell of the tasks with its result and its costs, or why a task failed.
 
@@ -61,7 +60,7 @@ class Executor(Protocol):
             What the tasks belong to.
         tasks : iterable of Task
             What to do; nothing in them is done yet.
-        asked : callable
+        count : callable
             Called with an attack's name and a number of queries, as they are asked.
         """
         ...
@@ -70,12 +69,12 @@ class Executor(Protocol):
 class InProcess:
     """One task after the other, with the models of this process; each uses all cores. An exception ends all of them."""
 
-    def execute(self, plan: Plan, tasks: Iterable[Task], asked: Callable[[str, int], object]) -> Iterator[Finished]:
+    def execute(self, plan: Plan, tasks: Iterable[Task], count: Callable[[str, int], object]) -> Iterator[Finished]:
         """Yield each cell of the tasks with its result and its costs, in their order."""
         for task in tasks:
-            classifier = plan.model(task.model).classifier.with_callback(partial(asked, task.attack))
+            classifier = plan.model(task.model).classifier.with_callback(partial(count, task.attack))
             attack = plan.suite.attacks[task.attack]
-            results = time_repeats(classifier, attack, plan.images, plan.labels, plan.seed, task.cells)
+            results = time_repeats(classifier, attack, plan.images, plan.labels, plan.question.seed, task.cells)
             yield from blame_each(f"attacking {task.model[0]}/{task.model[1]} with {task.attack}", results)
 
 
@@ -90,28 +89,29 @@ class Isolated:
         self._limits = limits
 
     def execute(
-        self, plan: Plan, tasks: Iterable[Task], asked: Callable[[str, int], object]
+        self, plan: Plan, tasks: Iterable[Task], count: Callable[[str, int], object]
     ) -> Iterator[Finished | Failed]:
         """Yield each cell of the tasks with its result and its costs, or why a task failed, in their order."""
-        packer, children, different = Packer(plan), dict[str, Child](), set[tuple[str, int]]()
+        children: dict[str, Child] = {}
+        different: set[tuple[str, int]] = set()
         try:
             for task in tasks:
-                remote = packer.pack(task)
-                if remote is None or task.model in different:
-                    yield from InProcess().execute(plan, [task], asked)
+                needs = find_needs(plan, task)
+                if needs is None or task.model in different:
+                    yield from InProcess().execute(plan, [task], count)
                     continue
-                framework = remote.frameworks[0]
+                framework = needs.frameworks[0]
                 child = children.setdefault(framework, Child(CHILD, self._limits))
                 try:
-                    for message in child.request((remote, None), packer.find):
+                    for message in child.request((pack(plan, task, needs.device), None)):
                         if isinstance(message, Asked):
-                            asked(task.attack, message.queries)
+                            count(task.attack, message.queries)
                         elif isinstance(message, Finished):
                             yield message._replace(worker=framework)
                         elif message.is_refused:
                             different.add(task.model)
                             _log.warning("%s/%s stays in this process: in another, %s", *task.model, message.reason)
-                            yield from InProcess().execute(plan, [task], asked)
+                            yield from InProcess().execute(plan, [task], count)
                         elif message.reason:
                             yield Failed(task, message.reason, framework)
                 except Died as death:
@@ -160,103 +160,72 @@ def choose_executor(name: str | None, limits: Limits) -> Executor:
     )
 
 
-def execute(plan: Plan, store: Run, executor: Executor, progress: Progress | None = None) -> Failures:
+def execute(plan: Plan, store: Run, executor: Executor, progress: Progress) -> None:
     """Do what is missing of a plan; save each cell as soon as it is finished, and log what each task cost.
 
-    Return why attacks failed. What failed is not in the store, so the next call tries it again.
+    What failed is left out of the plan and is not in the store, so the next call tries it again.
 
     Parameters
     ----------
     plan : Plan
-        From `robustcmp.runs.plan.plan`.
+        From `robustcmp.runs.plan.make_plan`.
     store : Run
         What is in it is not done again.
     executor : Executor
         Does what is missing.
-    progress : Progress, optional
+    progress : Progress
         Is told what was asked, and of every cell.
     """
-    progress = progress or Unseen()
-    queries = plan.queries(store)
-    progress.begin_attacks(queries)
+    progress.begin_attacks(plan.queries(store))
+    same_key: dict[str, list[Cell]] = {}  # models that are alike share a cell
     for cell in plan.cells:
+        same_key.setdefault(cell.key, []).append(cell)
         if cell.key in store:
-            progress.finished(cell, store.load(cell.key)["success"])
-    session = _Session(plan, store, progress, queries)
-    outcomes = executor.execute(plan, plan.missing(store), progress.asked)
+            progress.finish(cell, store.load(cell.key)["success"])
+    tasks = [*plan.list_missing(store)]
+    sizes = {task.key: len(task.cells) for task in tasks}
+    cost: Cost | None = None  # of the task under way, whose cells come one after another
+    outcomes = executor.execute(plan, tasks, progress.count)
     try:
         for outcome in outcomes:
             if isinstance(outcome, Failed):
-                session.note_failure(outcome)
+                missing = [cell for cell in outcome.task.cells if cell.key not in store]
+                cells = [alike for cell in missing for alike in same_key[cell.key]]
+                plan.fail(cells, outcome.reason)
+                progress.fail(cells, outcome.reason)
             else:
-                session.save(outcome)
+                cost = _add_cost(cost, outcome)
+                store.save(outcome.cell, outcome.result)
+                for alike in same_key[outcome.cell.key]:
+                    progress.finish(alike, outcome.result.success)
+            if cost is not None and (isinstance(outcome, Failed) or len(cost.cells) == sizes[outcome.key]):
+                store.log_cost(cost)
+                cost = None
     finally:
         if isinstance(outcomes, Generator):
             outcomes.close()  # at once, as it may have processes that nobody waits for any more
-        session.log_rest()
-    return session.failures
+        if cost is not None:
+            store.log_cost(cost)
 
 
-class _Session:
-    """Keeps what comes out of a plan's tasks, with its costs, and tells of it."""
-
-    def __init__(self, plan: Plan, store: Run, progress: Progress, queries: Mapping[Cell, int]):
-        self._plan, self._store, self._progress = plan, store, progress
-        self.failures: Failures = {}
-        self._left = Counter((cell.model, cell.training_seed, cell.attack) for cell, n in queries.items() if n)
-        self._spent: dict[TaskKey, list[Cost]] = {}  # in the tasks under way
-        self._alike: dict[str, list[Cell]] = {}  # models that are alike share a cell
-        for cell in plan.cells:
-            self._alike.setdefault(cell.key, []).append(cell)
-
-    def save(self, finished: Finished) -> None:
-        """Save a cell."""
-        key, cell, result = finished.key, finished.cell, finished.result
-        self._spent.setdefault(key, []).append(_cost(finished))
-        self._store.save(cell, result)
-        for alike in self._alike[cell.key]:
-            self._progress.finished(alike, result.success)
-        self._left[key] -= 1
-        if not self._left[key]:
-            self._log_costs(key)
-
-    def note_failure(self, failed: Failed) -> None:
-        """Remember why a task failed."""
-        self._log_costs(failed.task.key)
-        missing = [cell for cell in failed.task.cells if cell.key not in self._store]
-        cells = [alike for cell in missing for alike in self._alike[cell.key]]
-        for cell in cells:
-            self.failures.setdefault((cell.model, cell.training_seed), {})[cell.attack] = failed.reason
-        if isinstance(self._progress, SeesFailures):
-            self._progress.failed(cells, failed.reason)
-
-    def log_rest(self) -> None:
-        """Log what tasks that did not end have cost."""
-        for key in list(self._spent):
-            self._log_costs(key)
-
-    def _log_costs(self, key: TaskKey) -> None:
-        """Log what a task has cost as one record."""
-        if key not in self._spent:
-            return
-        self._store.log_cost(_sum(self._spent.pop(key)))
-
-
-def _cost(finished: Finished) -> Cost:
-    cell, result, seconds, peak_memory, worker = finished
-    counts = bool((result.queries >= 0).all())
-    queries = int(result.queries.sum()) if counts else None
-    images = len(result.success)
-    of_cell = cell.model, cell.training_seed, cell.attack, [cell.key], images
-    return Cost(*of_cell, seconds, queries, peak_memory, worker)
-
-
-def _sum(spent: Sequence[Cost]) -> Cost:
-    """Return what the cells of a task cost together."""
-    queries = [cost.queries for cost in spent if cost.queries is not None]
+def _add_cost(before: Cost | None, finished: Finished) -> Cost:
+    """Return what the cells of a task cost up to one that is finished."""
+    queries = finished.result.queries
+    counted = int(queries.sum()) if (queries >= 0).all() else None
+    cost = Cost(
+        *finished.key,
+        [finished.cell.key],
+        len(queries),
+        finished.seconds,
+        counted,
+        finished.peak_memory,
+        finished.worker,
+    )
+    if before is None:
+        return cost
     return msgspec.structs.replace(
-        spent[-1],
-        cells=[key for cost in spent for key in cost.cells],
-        seconds=sum(cost.seconds for cost in spent),
-        queries=sum(queries) if len(queries) == len(spent) else None,
+        cost,
+        cells=before.cells + cost.cells,
+        seconds=before.seconds + cost.seconds,
+        queries=None if before.queries is None or counted is None else before.queries + counted,
     )

@@ -47,11 +47,13 @@ class FollowUps:
     """
 
     def __init__(self, plan: Plan, progress_of: Callable[[bool], AbstractContextManager[Progress]]):
-        self.plan, self._progress_of = plan, progress_of
+        self.plan = plan
+        self._progress_of = progress_of
 
-    def _classified_by_all(self) -> NDArray[np.int64]:
+    def _find_common(self) -> NDArray[np.int64]:
         """Return the places of the attacked images that every model classifies correctly: all in a common subset."""
-        images, labels = self.plan.images, self.plan.labels
+        images = self.plan.images
+        labels = self.plan.labels
         if self.plan.suite.subset == "common":
             return np.arange(len(images))
         right = [model.classifier.predict(images) == labels for model in self.plan.models]
@@ -59,35 +61,38 @@ class FollowUps:
 
     def run_checks(self, results: Any, shown: bool = False) -> Checked:
         """Make the health checks of every model but those on which an attack failed, which may end this process."""
-        plan, right = self.plan, self._classified_by_all()
+        plan = self.plan
+        right = self._find_common()
         outcomes = results.dataset.isel(image=right)
         models = [
             (label, model.classifier, outcomes.sel(model=model.name, training_seed=model.training_seed))
             for label, model in zip(results.labels, plan.models, strict=True)
-            if model.key not in plan.failures
+            if not model.failed
         ]
         with self._progress_of(shown) as progress:
-            return run_checks(models, plan.suite, plan.images[right], plan.labels[right], plan.seed, progress)
+            return run_checks(models, plan.suite, plan.images[right], plan.labels[right], plan.question.seed, progress)
 
     def run_transfer(self, results: Any, shown: bool = False) -> NDArray[np.int64]:
         """Count the adversarial images of every model that fool every other.
 
         A model on which an attack failed is not asked about those of others, which may end this process.
         """
-        plan, right = self.plan, self._classified_by_all()
+        plan = self.plan
+        right = self._find_common()
 
         def adversarials(source: int, attack: str) -> Iterator[tuple[NDArray[np.float32], NDArray[np.bool_]]]:
-            name, seed = key = plan.models[source].key
-            if attack in plan.not_applicable[key] or attack in plan.failures.get(key, {}):
+            model = plan.models[source]
+            name, seed = model.key
+            if attack in model.not_applicable or attack in model.failed:
                 return
             success = results.dataset.success.sel(model=name, training_seed=seed, attack=attack).values
             for repeat in range(1 if results.deterministic(attack) else results.repeats(attack)):
                 images = results.adversarials(name, attack, training_seed=seed, repeat=repeat)
                 yield images[right], success[repeat][right]
 
-        targets = [None if model.key in plan.failures else model.classifier for model in plan.models]
+        targets = [None if model.failed else model.classifier for model in plan.models]
         with self._progress_of(shown) as progress:
-            return count_transfers(targets, results.attacks, plan.labels[right], adversarials, progress)
+            return _count_transfers(targets, results.attacks, plan.labels[right], adversarials, progress)
 
     def run_conditioning(self, shown: bool = False) -> Contested:
         """Attack the images that some models classify correctly and others do not."""
@@ -95,7 +100,7 @@ class FollowUps:
             return _attack_contested(self.plan, progress)
 
 
-def count_transfers(
+def _count_transfers(
     targets: Sequence[Classifier | None],
     attacks: Sequence[str],
     labels: NDArray[np.int64],
@@ -134,8 +139,8 @@ def count_transfers(
                     elif classifier is None:
                         continue
                     else:
-                        what = f"measuring transfer to model {target + 1} of {len(targets)}"
-                        fooled = blame(what, classifier.predict, images[success]) != labels[success]
+                        activity = f"measuring transfer to model {target + 1} of {len(targets)}"
+                        fooled = blame(activity, classifier.predict, images[success]) != labels[success]
                     counts[source, target, k] += [int(fooled.sum()), int(success.sum()), len(success)]
         progress.step()
     return counts
@@ -150,7 +155,7 @@ def _attack_contested(plan: Plan, progress: Progress) -> Contested:
     """
     question = plan.question
     check_conditional(question.suite)
-    correct = plan.subset.correct
+    correct = np.array([model.correct for model in plan.models])
     common = np.all(correct, axis=0)
     contested: NDArray[np.bool_] = np.any(correct, axis=0) & ~common
     index = choose(contested, question.images, question.n, question.seed)
@@ -158,7 +163,8 @@ def _attack_contested(plan: Plan, progress: Progress) -> Contested:
     success = np.full((len(plan.models), len(attacks), len(index)), np.nan)
     progress.begin(f"attacks on {len(index)} images that some models misclassify", len(plan.models))
     for model, right, of_model in zip(plan.models, correct[:, index], success, strict=True):
-        x, y = question.images[index[right]], question.labels[index[right]]
+        x = question.images[index[right]]
+        y = question.labels[index[right]]
         for (name, attack), of_attack in zip(attacks.items(), of_model, strict=True):
             repeats = [
                 cell.repeat
@@ -167,8 +173,8 @@ def _attack_contested(plan: Plan, progress: Progress) -> Contested:
             ]
             if len(x) and repeats:
                 results = attack.outcomes(model.classifier, x, y, question.seed, repeats)
-                what = f"attacking {model.label} with {name}"
-                of_attack[right] = np.mean([result.success for result in blame_each(what, results)], axis=0)
+                activity = f"attacking {model.label} with {name}"
+                of_attack[right] = np.mean([result.success for result in blame_each(activity, results)], axis=0)
         progress.step()
     counts = np.array([common.sum(), contested.sum()], np.int64)
     return Contested(list(attacks), index, correct[:, index], success, counts)

@@ -21,8 +21,8 @@ network nevertheless.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -33,9 +33,13 @@ from ..attacks.gradients import cross_entropy
 from ..files import digest
 from ..models.classifier import Classifier
 
-FEW, FEWEST = 16, 4  # images that are perturbed
-SMALL, LARGE = 0.1, 0.5  # perturbations in L∞
-SIGNS, NOISE, UNIFORM = 0, 1, 2
+FEW = 16  # images that are perturbed, at the most
+FEWEST = 4
+SMALL = 0.1  # perturbations in L∞
+LARGE = 0.5
+SIGNS = 0
+NOISE = 1
+UNIFORM = 2
 SKETCHED = 8  # of all probes, each is one number
 AGREEMENT = 1e-3  # of the largest number of a sketch, between two machines
 
@@ -68,8 +72,8 @@ class Identity(msgspec.Struct, frozen=True):
 
     def in_key(self, needs_gradient: bool) -> dict[str, str | None]:
         """Return what of it determines the cells of an attack."""
-        known = {"weights": self.weights, "logits": self.logits, "probes": self.probes}
-        return known | {"gradient": self.gradient} if needs_gradient else known
+        content = {"weights": self.weights, "logits": self.logits, "probes": self.probes}
+        return content | {"gradient": self.gradient} if needs_gradient else content
 
     def is_like(self, other: Identity) -> bool:
         """Say whether this and another are one network, whose answers differ in their last bits at the most.
@@ -131,11 +135,11 @@ def identify(
     needs_gradient : bool
         Whether an attack follows its gradient.
     """
-    one, again = (_Look.at(classifier, images, labels, needs_gradient) for _ in range(2))
-    noise = max(_difference(one.logits, again.logits), _difference(one.answers, again.answers))
-    gradient_noise = 0.0 if one.slopes is None or again.slopes is None else _difference(one.slopes, again.slopes)
-    identity = msgspec.structs.replace(one.identity(classifier), noise=noise, gradient_noise=gradient_noise)
-    return identity, one.logits
+    first, again = (_Look.at(classifier, images, labels, needs_gradient) for _ in range(2))
+    noise = max(_difference(first.logits, again.logits), _difference(first.answers, again.answers))
+    gradient_noise = 0.0 if first.slopes is None or again.slopes is None else _difference(first.slopes, again.slopes)
+    identity = msgspec.structs.replace(first.identity(classifier), noise=noise, gradient_noise=gradient_noise)
+    return identity, first.logits
 
 
 def identify_once(
@@ -158,7 +162,8 @@ class _Look(NamedTuple):
     ) -> _Look:
         few = min(FEW, max(FEWEST, len(images) // 8, classifier.batch_size // 8))  # what determines a cell's key, too
         some = _make_probes(images[:few])
-        logits, answers = classifier.logits(images), classifier.logits(some)
+        logits = classifier.logits(images)
+        answers = classifier.logits(some)
         if not needs_gradient:
             return cls(logits, answers, None)
         followed = classifier.gradient_source  # the model that a deployed network was converted from
@@ -184,7 +189,8 @@ def _make_probes(images: NDArray[np.float32]) -> NDArray[np.float32]:
     The perturbations are ±0.1 in each value, uniform noise of ±0.5, and uniform noise instead of the image. Each is a
     function of the image alone.
     """
-    draws, shape = Draws("Probe", 0, [0], images), images.shape[1:]
+    draws = Draws("Probe", 0, [0], images)
+    shape = images.shape[1:]
     rows = range(len(images))
     signs = np.array([draws.block(row, SIGNS).choice([-1.0, 1.0], shape) for row in rows])
     noise = np.array([draws.block(row, NOISE).uniform(-1, 1, shape) for row in rows])
@@ -193,12 +199,12 @@ def _make_probes(images: NDArray[np.float32]) -> NDArray[np.float32]:
     return np.concatenate([images, *(copies.astype(np.float32) for copies in perturbed)])
 
 
-def _difference(one: NDArray[np.float32], other: NDArray[np.float32]) -> float:
+def _difference(first: NDArray[np.float32], other: NDArray[np.float32]) -> float:
     """Return the largest difference, 0 only where all bits are the same."""
-    if one.tobytes() == other.tobytes():
+    if first.tobytes() == other.tobytes():
         return 0.0
     with np.errstate(invalid="ignore"):
-        difference = np.abs(one.astype(np.float64) - other)
+        difference = np.abs(first.astype(np.float64) - other)
     return max(float(np.nan_to_num(difference, posinf=0.0).max()), float(np.finfo(np.float32).tiny))
 
 
@@ -208,17 +214,10 @@ def _sketch(answers: NDArray[np.float32]) -> list[float]:
     return [float(f"{value:.6g}") for value in rows @ np.cos(np.arange(1, rows.shape[1] + 1))]
 
 
-def _agreement(one: Sequence[float], other: Sequence[float]) -> float:
+def _agreement(first: Sequence[float], other: Sequence[float]) -> float:
     """Return the share of two sketches that agree."""
-    if len(one) != len(other) or not one:
+    if len(first) != len(other) or not first:
         return 0.0
-    a, b = np.array(one), np.array(other)
+    a = np.array(first)
+    b = np.array(other)
     return float((np.abs(a - b) <= AGREEMENT * max(np.abs(a).max(), np.abs(b).max())).mean())
-
-
-def stored_identity(entry: Mapping[str, Any]) -> Identity | None:
-    """Return the identity of a model in a stored manifest; None in those from before it was stored."""
-    try:
-        return msgspec.convert(entry["identity"], Identity)
-    except (KeyError, msgspec.ValidationError):
-        return None

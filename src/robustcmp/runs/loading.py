@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import foolbox as fb
+import numpy as np
+from numpy.typing import NDArray
 
 from ..attacks.suite import Suite
 from ..errors import ModelError, NoGradientError, UsageError, is_name
@@ -17,7 +19,8 @@ from ..models.classifier import Classifier, unwrap
 from ..models.preflight import check_gradient, check_model, in_unit_bounds
 from ..sources.deployed import AnyOrigin, Origin
 from .blame import blame
-from .progress import Progress, Unseen
+from .identity import Identity
+from .progress import Progress
 from .question import Question
 from .related import check_control
 
@@ -27,9 +30,9 @@ Models = Mapping[str, AnyModel | Sequence[AnyModel]]
 _log = logging.getLogger("robustcmp")
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class TrainedModel:
-    """One trained model in a comparison.
+    """One trained model in a comparison, with what the steps of the comparison find out about it.
 
     Attributes
     ----------
@@ -43,8 +46,18 @@ class TrainedModel:
         Where it comes from, so that another process can load it; None for a model that the caller made.
     depends_on_batch : bool
         Whether its answers depend on the other images of a batch, so that it is asked one image at a time.
+    correct : ndarray of bool, shape (images,)
+        Which of all images it classifies correctly.
     cause : str
         What usual cause makes it less accurate than it could be, in a sentence; "" where none is seen.
+    not_applicable : dict of str to str
+        Why attacks cannot run on it, by their names; they have no cells.
+    identity : Identity
+        What tells it from the others.
+    margins : ndarray of float64, shape (attacked images,)
+        The true class's logit minus the largest other one.
+    failed : dict of str to str
+        Why attacks failed on it, by their names.
     """
 
     name: str
@@ -53,6 +66,11 @@ class TrainedModel:
     origin: Origin | None = None
     depends_on_batch: bool = False
     cause: str = ""
+    not_applicable: dict[str, str] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    correct: NDArray[np.bool_] = field(init=False)
+    identity: Identity = field(init=False)
+    margins: NDArray[np.float64] = field(init=False)
 
     @property
     def key(self) -> tuple[str, int]:
@@ -71,7 +89,24 @@ class TrainedModel:
         return info
 
 
-def load(models: Models, device: Device = "auto", progress: Progress | None = None) -> list[TrainedModel]:
+def list_models(models: Models) -> list[tuple[str, int, AnyModel]]:
+    """Return all models of all lists, each with its name and its place; raise `UsageError` where there is none."""
+    if not isinstance(models, Mapping):
+        raise UsageError(f"expected a dict of models by name, received {type(models).__name__}")
+    listed = []
+    for name, entry in models.items():
+        if not is_name(str(name)):
+            raise UsageError(f"a model's name should be one line without control characters, received {name!r}")
+        trainings = list(entry) if isinstance(entry, Sequence) else [entry]
+        if not trainings:
+            raise UsageError(f"expected at least one model for {name!r}, received an empty list")
+        listed += [(str(name), number, model) for number, model in enumerate(trainings)]
+    if not listed:
+        raise UsageError("expected at least one model, received none")
+    return listed
+
+
+def load(models: Models, device: Device, progress: Progress) -> list[TrainedModel]:
     """Return all models with their training seeds: as they were trained where that is known, else counted.
 
     Raises
@@ -79,41 +114,23 @@ def load(models: Models, device: Device = "auto", progress: Progress | None = No
     UsageError
         There is no model, or what was passed is no dict of models.
     """
-    if not models:
-        raise UsageError("expected at least one model, received none")
-    if not isinstance(models, Mapping):
-        raise UsageError(f"expected a dict of models by name, received {type(models).__name__}")
-    named = {str(name): list(entry) if isinstance(entry, Sequence) else [entry] for name, entry in models.items()}
-    for name, trainings in named.items():
-        if not is_name(name):
-            raise UsageError(f"a model's name should be one line without control characters, received {name!r}")
-        if not trainings:
-            raise UsageError(f"expected at least one model for {name!r}, received an empty list")
-    progress = progress or Unseen()
-    progress.begin("loading models", sum(map(len, named.values())))
+    listed = list_models(models)
+    progress.begin("loading models", len(listed))
     trained = []
-    for name, trainings in named.items():
-        for counted, given in enumerate(trainings):
-            origin = given if isinstance(given, Origin) else None
-            what = f"loading {name}/{counted}"
-            model = blame(what, given.load, device) if isinstance(given, AnyOrigin) else given
-            trained.append(TrainedModel(name, counted, Classifier(in_unit_bounds(model)), origin))
-            progress.step()
-    return _with_own_seeds(trained)
+    for name, number, source in listed:
+        network = blame(f"loading {name}/{number}", source.load, device) if isinstance(source, AnyOrigin) else source
+        origin = source if isinstance(source, Origin) else None
+        trained.append(TrainedModel(name, number, Classifier(in_unit_bounds(network)), origin))
+        progress.step()
+    keys = {(model.name, model.info.get("training_seed")) for model in trained}
+    if len(keys) == len(trained) and all(seed is not None for _, seed in keys):
+        for model in trained:
+            model.training_seed = model.info["training_seed"]
+    return trained
 
 
-def _with_own_seeds(models: list[TrainedModel]) -> list[TrainedModel]:
-    """Return models with the seeds that they were trained with, where these are known of all and tell them apart."""
-    if any(model.info.get("training_seed") is None for model in models):
-        return models
-    own = [replace(model, training_seed=model.info["training_seed"]) for model in models]
-    return own if len({model.key for model in own}) == len(own) else models
-
-
-def check_models(
-    models: Sequence[TrainedModel], question: Question, progress: Progress | None = None
-) -> list[TrainedModel]:
-    """Return models compiled, once each has been seen to be a classifier that the suite can attack.
+def check_models(models: Sequence[TrainedModel], question: Question, progress: Progress) -> None:
+    """Compile models, once each has been seen to be a classifier that the suite can attack.
 
     With a `batch_size` of 1, its answers may depend on the other images of a batch, as it is never asked a batch.
 
@@ -126,74 +143,53 @@ def check_models(
         any model.
     """
     check_control(models, question.suite)
-    find_inapplicable(models, question.suite)
-    progress = progress or Unseen()
+    _note_inapplicable(models, question.suite)
     progress.begin("compiling and checking models", len(models))
-    compiled = []
     for model in models:
-        compiled.append(blame(f"checking {model.label}", _check, model, question))
+        blame(f"checking {model.label}", _check, model, question)
         progress.step()
-    return compiled
+    _note_inapplicable(models, question.suite)  # now it is known which have no gradient
 
 
-def _check(model: TrainedModel, question: Question) -> TrainedModel:
+def _check(model: TrainedModel, question: Question) -> None:
     classifier = model.classifier.compile(question.images)
     if question.batch_size == 1:
         classifier = classifier.with_batch_size(1)
-    depends_on_batch = check_model(model.name, classifier, question.images, question.labels)
+    model.classifier = classifier
+    model.depends_on_batch = check_model(model.name, classifier, question.images, question.labels)
     attacks = question.suite.attacks.values()
     if any(attack.needs_gradient and not attack.not_applicable(classifier) for attack in attacks):
         try:
             check_gradient(model.name, classifier.gradient_source or classifier, question.images)
         except NoGradientError as error:
             classifier.no_gradient = str(error)
-    return replace(model, classifier=classifier, depends_on_batch=depends_on_batch)
 
 
-def set_batch_sizes(
-    models: Sequence[TrainedModel], question: Question, stored: Mapping[str, Any]
-) -> tuple[list[TrainedModel], dict[str, int]]:
+def _note_inapplicable(models: Sequence[TrainedModel], suite: Suite) -> None:
+    """Note which attacks cannot run on each model, or raise `ModelError` if no attack can run on any of them."""
+    for model in models:
+        reasons = {name: attack.not_applicable(model.classifier) for name, attack in suite.attacks.items()}
+        model.not_applicable = {name: reason for name, reason in reasons.items() if reason}
+    if all(len(model.not_applicable) == len(suite.attacks) for model in models):
+        reason = next(iter(models[0].not_applicable.values()))
+        raise ModelError(f"no attack of the suite {suite.name} can run on any of the models: {reason}")
+
+
+def set_batch_sizes(models: Sequence[TrainedModel], question: Question, stored: Mapping[str, Any]) -> dict[str, int]:
     """Give every model its batch size: the caller's, or what an earlier session of the run found, or measured now.
 
-    The trainings of one name share a batch size, as they are one network design in one framework. Return the models
-    with all that were ever measured in the run, for its manifest.
+    The trainings of one name share a batch size, as they are one network design in one framework. Return all that were
+    ever measured in the run, for its manifest.
     """
-    images, batch_size = question.images, question.batch_size
+    images = question.images
     measured: dict[str, int] = dict(stored.get("batch_sizes", {}))
-    sized = []
     for model in models:
-        classifier, label = model.classifier, _batch_size_label(model.name, model.classifier)
-        if batch_size is None and label not in measured:
-            what = f"measuring the batch size of {model.label}"
-            measured[label] = blame(what, measure_batch_size, classifier, images, question.queries)
-        classifier = classifier.with_batch_size(batch_size or min(measured[label], largest_batch_size(images)))
-        _log.info("%s is asked %d images at once, in %d threads", label, classifier.batch_size, classifier.workers)
-        sized.append(replace(model, classifier=classifier))
-    return sized, measured
-
-
-def _batch_size_label(name: str, classifier: Classifier) -> str:
-    """Return what the batch size of a model's trainings is kept under in a run."""
-    return f"{name} on a GPU" if classifier.on_gpu else name
-
-
-def find_inapplicable(models: Sequence[TrainedModel], suite: Suite) -> dict[tuple[str, int], dict[str, str]]:
-    """Return why attacks cannot run on models, by the model's key and the attack's name; only where they cannot.
-
-    Raises
-    ------
-    ModelError
-        No attack of the suite can run on any of the models.
-    """
-    reasons = {
-        model.key: {
-            name: reason
-            for name, attack in suite.attacks.items()
-            if (reason := attack.not_applicable(model.classifier))
-        }
-        for model in models
-    }
-    if all(len(of_model) == len(suite.attacks) for of_model in reasons.values()):
-        reason = next(iter(next(iter(reasons.values())).values()))
-        raise ModelError(f"no attack of the suite {suite.name} can run on any of the models: {reason}")
-    return reasons
+        classifier = model.classifier
+        label = f"{model.name} on a GPU" if classifier.on_gpu else model.name
+        if question.batch_size is None and label not in measured:
+            activity = f"measuring the batch size of {model.label}"
+            measured[label] = blame(activity, measure_batch_size, classifier, images)
+        size = question.batch_size or min(measured[label], largest_batch_size(images))
+        model.classifier = classifier.with_batch_size(size)
+        _log.info("%s is asked %d images at once, in %d threads", label, size, classifier.workers)
+    return measured

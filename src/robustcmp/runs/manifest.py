@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from ..attacks.suite import Suite
 from ..errors import SealError, UsageError
@@ -30,8 +29,9 @@ def describe(plan: Plan, batch_sizes: dict[str, int], about: dict[str, Any]) -> 
     UsageError
         A reader of the run would refuse what is said of it or of a model.
     """
-    question, suite, subset = plan.question, plan.suite, plan.subset
-    deployments = compare_with_sources(plan.models, plan.identities, question.images)
+    question = plan.question
+    suite = question.suite
+    deployments = compare_with_sources(plan.models, question.images)
     manifest: dict[str, Any] = {
         "format": FORMAT,
         "about": about,
@@ -49,17 +49,15 @@ def describe(plan: Plan, batch_sizes: dict[str, int], about: dict[str, Any]) -> 
         "spread": question.spread,
         "images": {
             "asked": question.n,
-            "used": len(subset.indices),
+            "used": len(plan.indices),
             "subset": suite.subset,
             "of": len(question.images),
-            "correct_by_all": subset.share,
+            "correct_by_all": float(np.all([model.correct for model in plan.models], axis=0).mean()),
             "range": [float(question.images.min()), float(question.images.max())],
             "most_frequent": float(np.bincount(question.labels).max() / len(question.labels)),
             "digest": digest({"images": question.images, "labels": question.labels}),
         },
-        "models": [
-            _describe_model(plan, model, correct) for model, correct in zip(plan.models, subset.correct, strict=True)
-        ],
+        "models": [_describe_model(model, suite) for model in plan.models],
         "cells": [asdict(cell) for cell in plan.cells],
         "environment": made_with() | {"processor": processor()},
     }
@@ -72,31 +70,30 @@ def describe(plan: Plan, batch_sizes: dict[str, int], about: dict[str, Any]) -> 
     return manifest
 
 
-def _describe_model(plan: Plan, model: TrainedModel, correct: NDArray[np.bool_]) -> dict[str, Any]:
-    identity = plan.identities[model.key]
+def _describe_model(model: TrainedModel, suite: Suite) -> dict[str, Any]:
     entry = {
         "name": model.name,
         "training_seed": model.training_seed,
         "framework": model.classifier.framework.name,
         "framework_version": model.classifier.framework.version(),
         "batch_size": model.classifier.batch_size,
-        "clean_accuracy": float(correct.mean()),
-        "logits": identity.logits,
-        "identity": msgspec.to_builtins(identity),
+        "clean_accuracy": float(model.correct.mean()),
+        "logits": model.identity.logits,
+        "identity": msgspec.to_builtins(model.identity),
         "depends_on_batch": model.depends_on_batch,
         "info": model.info,
-        "not_applicable": plan.not_applicable[model.key],
+        "not_applicable": model.not_applicable,
     }
     if model.cause:
         entry["cause"] = model.cause
-    return entry | _find_gradients(model, plan.suite)
+    return entry | _find_gradients(model, suite)
 
 
 def add_failures(manifest: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
     """Return the manifest of a plan without what failed, with the reasons."""
     models = [
-        about | {"failed": plan.failures[model.key]} if model.key in plan.failures else about
-        for model, about in zip(plan.models, manifest["models"], strict=True)
+        entry | {"failed": model.failed} if model.failed else entry
+        for model, entry in zip(plan.models, manifest["models"], strict=True)
     ]
     return {**manifest, "models": models, "cells": [asdict(cell) for cell in plan.cells]}
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,15 +20,12 @@ from ..models.batches import measure_rate
 from ..records.attack import Cell
 from ..records.store import Run
 from .blame import blame
-from .identity import Identity, identify, stored_identity
-from .loading import TrainedModel, find_inapplicable
+from .identity import Identity, identify
+from .loading import TrainedModel
 from .question import Question
-from .subset import Subset
 
 ModelKey = tuple[str, int]
 TaskKey = tuple[str, int, str]
-Failures = dict[ModelKey, dict[str, str]]
-"""Why attacks failed, by the model's key and the attack's name; only where one did."""
 RATE_SECONDS = 0.3
 CHECKED = 50  # images that health checks ask about
 CHECK_QUERIES = 3 * 7 * 40  # about each: a gradient and a forward pass, for seven balls of PGD, in forty steps
@@ -57,7 +55,7 @@ class Task(NamedTuple):
         return (*self.model, self.attack)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Plan:
     """All cells of a comparison.
 
@@ -65,33 +63,21 @@ class Plan:
     ----------
     question : Question
         What is asked.
-    subset : Subset
-        The images that are attacked.
+    indices : ndarray of int64, shape (N,)
+        Where the images that are attacked stand among all that were passed, sorted.
     models : list of TrainedModel
         The models, each with its batch size.
-    identities : dict
-        What tells each model from the others, by its key.
-    margins : dict
-        Each model's clean margins, (N,): the true class's logit minus the largest other one.
-    not_applicable : dict
-        Why an attack cannot run on a model, by the model's key and the attack's name; such a pair has no cells.
     cells : list of Cell
         Models first, then attacks, then repeats; a deterministic attack has one.
     keep_images : bool
         Whether adversarial images are kept, so that they have to come back from other processes.
-    failures : dict
-        Why attacks failed, by the model's key and the attack's name; what failed has no cells.
     """
 
     question: Question
-    subset: Subset
+    indices: NDArray[np.int64]
     models: list[TrainedModel]
-    identities: dict[ModelKey, Identity]
-    margins: dict[ModelKey, NDArray[np.float64]]
-    not_applicable: dict[ModelKey, dict[str, str]]
     cells: list[Cell]
     keep_images: bool = True
-    failures: Failures = field(default_factory=dict)
     _rates: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -99,34 +85,31 @@ class Plan:
         """The attacks."""
         return self.question.suite
 
-    @property
-    def seed(self) -> int:
-        """The attacks' seed."""
-        return self.question.seed
-
     @cached_property
     def images(self) -> NDArray[np.float32]:
         """The images that are attacked, (N, H, W, C) in [0, 1]."""
-        return self.question.images[self.subset.indices]
+        return self.question.images[self.indices]
 
     @cached_property
     def labels(self) -> NDArray[np.int64]:
         """Their classes, (N,)."""
-        return self.question.labels[self.subset.indices]
-
-    def without(self, failures: Failures) -> Plan:
-        """Return the plan without what failed."""
-        cells = [cell for cell in self.cells if cell.attack not in failures.get((cell.model, cell.training_seed), {})]
-        return replace(self, cells=cells, failures=failures)
+        return self.question.labels[self.indices]
 
     def model(self, key: ModelKey) -> TrainedModel:
         """Return the model of a key."""
         return next(model for model in self.models if model.key == key)
 
+    def fail(self, cells: Sequence[Cell], reason: str) -> None:
+        """Note why cells of one model and attack failed, and leave the attack out on that model."""
+        for cell in cells:
+            self.model((cell.model, cell.training_seed)).failed[cell.attack] = reason
+        left_out = {(cell.model, cell.training_seed, cell.attack) for cell in cells}
+        self.cells = [cell for cell in self.cells if (cell.model, cell.training_seed, cell.attack) not in left_out]
+
     def queries(self, store: Run) -> dict[Cell, int]:
         """Return about how many queries each cell takes that is missing in a store, and 0 for every other one."""
         taken = dict.fromkeys(self.cells, 0)
-        for task in self.missing(store):
+        for task in self.list_missing(store):
             usual = self.suite.attacks[task.attack].usual_queries(pixels(self.images), len(task.cells)) * len(
                 self.images
             )
@@ -153,13 +136,13 @@ class Plan:
             self._rates[name] = measure_rate(classifier, self.images, classifier.batch_size, RATE_SECONDS)
         return self._rates[name]
 
-    def missing(self, store: Run) -> Iterator[Task]:
+    def list_missing(self, store: Run) -> Iterator[Task]:
         """Yield what is missing in a store, a task a model and attack; what two models share is one's alone.
 
         Attack by attack over all models, so that each is answered early, and those with the fewest queries first.
         """
         claimed: set[str] = set()
-        order = self._cheapest_first
+        order = self._order_cheapest_first()
         in_order = sorted(self.cells, key=lambda cell: order.index(cell.attack))
         for (name, seed, attack), cells in groupby(
             in_order, lambda cell: (cell.model, cell.training_seed, cell.attack)
@@ -169,8 +152,7 @@ class Plan:
             if missing:
                 yield Task((name, seed), attack, missing)
 
-    @property
-    def _cheapest_first(self) -> list[str]:
+    def _order_cheapest_first(self) -> list[str]:
         repeats = Counter((cell.attack, cell.model, cell.training_seed) for cell in self.cells)
         most = {attack: max(n for (other, *_), n in repeats.items() if other == attack) for attack, *_ in repeats}
         size = pixels(self.images)
@@ -180,27 +162,25 @@ class Plan:
 def make_plan(
     models: Sequence[TrainedModel],
     question: Question,
-    subset: Subset,
-    stored: Mapping[str, Any] | None = None,
-    keep_images: bool = True,
+    indices: NDArray[np.int64],
+    stored: Mapping[str, Any],
+    keep_images: bool,
 ) -> Plan:
-    """Return the cells of a comparison.
+    """Return the cells of a comparison, and note what tells each model from the others.
 
     Where repeats are spread, the n-th training of a name has the n-th share of the draws. `stored` is the manifest of
     the run's last question: where a model's bits vary from pass to pass, those that it had there are taken.
     """
-    suite, images, labels = question.suite, question.images[subset.indices], question.labels[subset.indices]
-    images_digest = digest({"images": images, "labels": labels})
-    not_applicable = find_inapplicable(models, suite)
-    identities, margins, cells = {}, {}, []
+    plan = Plan(question, indices, [*models], [], keep_images)
+    images_digest = digest({"images": plan.images, "labels": plan.labels})
     trainings: Counter[str] = Counter()
     for model in models:
-        runs = {name: attack for name, attack in suite.attacks.items() if name not in not_applicable[model.key]}
-        needs_gradient = any(attack.needs_gradient for attack in runs.values())
-        what = f"asking {model.label} about the subset"
-        identity, logits = blame(what, identify, model.classifier, images, labels, needs_gradient)
-        identity = identities[model.key] = identity.steady(_stored_identities(model, stored or {}))
-        margins[model.key] = _measure_margins(logits, labels)
+        attacks = {name: attack for name, attack in plan.suite.attacks.items() if name not in model.not_applicable}
+        needs_gradient = any(attack.needs_gradient for attack in attacks.values())
+        activity = f"asking {model.label} about the subset"
+        identity, logits = blame(activity, identify, model.classifier, plan.images, plan.labels, needs_gradient)
+        model.identity = identity.steady(_find_stored(model, stored))
+        model.margins = _measure_margins(logits, plan.labels)
         share = trainings[model.name] if question.spread else 0
         trainings[model.name] += 1
         content = {
@@ -209,38 +189,28 @@ def make_plan(
             "batch_size": model.classifier.batch_size,
             "seed": question.seed,
         }
-        for name, attack in runs.items():
-            described = content | {"attack": [type(attack).__name__, attack.semantics, attack.settings]}
+        for name, attack in attacks.items():
+            described = content | {
+                "attack": [type(attack).__name__, attack.semantics, attack.settings],
+                "model": model.identity.in_key(attack.needs_gradient),
+            }
             first = share * question.repeats[name]
-            for repeat in range(1) if attack.deterministic else range(first, first + question.repeats[name]):
-                cell = described | {"repeat": repeat}
-                key = _cell_key(cell, identity.in_key(attack.needs_gradient))
-                cells.append(Cell(model.name, model.training_seed, name, repeat, key))
-    return Plan(question, subset, [*models], identities, margins, not_applicable, cells, keep_images)
+            repeats = range(1) if attack.deterministic else range(first, first + question.repeats[name])
+            for repeat in repeats:
+                key = json_digest(described | {"repeat": repeat})[:32]
+                plan.cells.append(Cell(model.name, model.training_seed, name, repeat, key))
+    return plan
 
 
-def _cell_key(cell: Mapping[str, Any], model: Mapping[str, Any]) -> str:
-    """Return the key of a cell: a digest of all that determines its content.
-
-    Parameters
-    ----------
-    cell : dict
-        Framework and version, images, batch size, attack, seed and repeat.
-    model : dict
-        What of a model's identity has a part in the cell.
-    """
-    return json_digest({**cell, "model": model})[:32]
-
-
-def _stored_identities(model: TrainedModel, manifest: Mapping[str, Any]) -> list[Identity]:
+def _find_stored(model: TrainedModel, manifest: Mapping[str, Any]) -> list[Identity]:
     """Return the identities in a manifest that may be a model's: of the same version of the same framework."""
     framework = model.classifier.framework
-    entries = (
-        entry
+    return [
+        msgspec.convert(entry["identity"], Identity)
         for entry in manifest.get("models", ())
-        if (entry["framework"], entry["framework_version"]) == (framework.name, framework.version())
-    )
-    return [identity for entry in entries if (identity := stored_identity(entry))]
+        if "identity" in entry
+        and (entry["framework"], entry["framework_version"]) == (framework.name, framework.version())
+    ]
 
 
 def _measure_margins(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -249,7 +219,8 @@ def _measure_margins(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> 
     >>> _measure_margins(np.float32([[3, 1, 2], [0, 5, 4]]), np.array([0, 2]))
     array([ 1., -1.])
     """
-    rows, others = np.arange(len(labels)), logits.astype(np.float64)
+    rows = np.arange(len(labels))
+    others = logits.astype(np.float64)
     true = others[rows, labels].copy()
     others[rows, labels] = -np.inf
     margins: NDArray[np.float64] = true - others.max(axis=1)

@@ -19,30 +19,25 @@ class Progress(Protocol):
         """Begin one of the steps before and after the attacks, such as "loading models", of so many parts."""
 
     def step(self) -> None:
-        """One part is done."""
+        """Note that one part is done."""
 
     def begin_attacks(self, cells: Mapping[Cell, int]) -> None:
         """Begin the attacks: all cells, and about how many queries an attack takes for each, 0 for what is kept."""
 
-    def asked(self, attack: str, queries: int) -> None:
-        """So many queries more were asked; called from several threads.
+    def count(self, attack: str, queries: int) -> None:
+        """Note that so many queries more were asked; called from several threads.
 
         None were where a model has just become ready for this attack in a process of its own.
         """
 
-    def finished(self, cell: Cell, success: NDArray[np.bool_]) -> None:
-        """A cell is finished, or was kept from an earlier call: which images fell, (N,)."""
+    def finish(self, cell: Cell, success: NDArray[np.bool_]) -> None:
+        """Note a cell that is finished, or was kept from an earlier call: which images fell, (N,)."""
+
+    def fail(self, cells: Sequence[Cell], reason: str) -> None:
+        """Note cells, of one model and attack, that will not be finished."""
 
     def end(self) -> None:
-        """Nothing more comes."""
-
-
-@runtime_checkable
-class SeesFailures(Protocol):
-    """A progress that is also told of what failed."""
-
-    def failed(self, cells: Sequence[Cell], reason: str) -> None:
-        """These cells, of one model and attack, will not be finished."""
+        """Note that nothing more comes."""
 
 
 class Unseen:
@@ -51,6 +46,7 @@ class Unseen:
     def begin(self, what: str, steps: int) -> None: ...
     def step(self) -> None: ...
     def begin_attacks(self, cells: Mapping[Cell, int]) -> None: ...
-    def asked(self, attack: str, queries: int) -> None: ...
-    def finished(self, cell: Cell, success: NDArray[np.bool_]) -> None: ...
+    def count(self, attack: str, queries: int) -> None: ...
+    def finish(self, cell: Cell, success: NDArray[np.bool_]) -> None: ...
+    def fail(self, cells: Sequence[Cell], reason: str) -> None: ...
     def end(self) -> None: ...

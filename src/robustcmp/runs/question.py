@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .. import limits
-from ..attacks.base import pixels
 from ..attacks.suite import AnySuite, Suite, load_suite
 from ..data.arrays import check_labels, check_unit_images
 from ..errors import UsageError, check_count, check_seed
@@ -42,8 +41,6 @@ class Question:
         The attacks' seed.
     batch_size : int, optional
         How many candidates are asked at once, if the caller says so.
-    expected : dict of str to float
-        The accuracies that the caller expects, by the models' names.
     """
 
     suite: Suite
@@ -54,18 +51,8 @@ class Question:
     spread: bool
     seed: int
     batch_size: int | None
-    expected: Mapping[str, float] = field(default_factory=dict)
 
-    @property
-    def queries(self) -> int:
-        """About how many queries all attacks take on one training."""
-        size, images = pixels(self.images), min(self.n, len(self.images))
-        return images * sum(
-            attack.usual_queries(size, 1 if attack.deterministic else self.repeats[name])
-            for name, attack in self.suite.attacks.items()
-        )
-
-    def shared_by(self, models: Sequence[TrainedModel]) -> Question:
+    def share_among(self, models: Sequence[TrainedModel]) -> Question:
         """Return the question with the repeats of each training, where they are spread over several."""
         fewest = min(Counter(model.name for model in models).values())
         if not self.spread or fewest == 1:
@@ -84,7 +71,6 @@ def validate(
     seed: int,
     batch_size: int | None,
     data_format: str | None = None,
-    expected: Mapping[str, float] | None = None,
 ) -> Question:
     """Return what is asked, checked; raise `UsageError` for what cannot be used. No model is looked at."""
     loaded = load_suite(suite)
@@ -98,7 +84,7 @@ def validate(
         raise UsageError("expected at least one image, received none")
     if batch_size is not None:
         batch_size = int(batch_size)  # JSON knows no NumPy
-    return Question(loaded, images, labels, int(n), repeated, spread, int(seed), batch_size, expected or {})
+    return Question(loaded, images, labels, int(n), repeated, spread, int(seed), batch_size)
 
 
 def check_numbers(n: int | None, batch_size: int | None, seed: int) -> None:

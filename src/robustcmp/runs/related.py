@@ -67,7 +67,8 @@ def measure_agreement(logits: Mapping[str, Sequence[NDArray[np.float32]]]) -> di
     >>> measure_agreement({"a": [np.array([[0.0, 2.0]])], "b": [np.array([[0.0, 2.5]])]})
     {'logits': 0.5, 'predictions': 0.0}
     """
-    differences, predictions = [0.0], [0.0]
+    differences = [0.0]
+    predictions = [0.0]
     for logits_a, logits_b in combinations(logits.values(), 2):
         for a, b in zip(logits_a, logits_b, strict=True):
             differences.append(float(np.abs(b - a).max() / a.std()))

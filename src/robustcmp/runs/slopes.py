@@ -10,7 +10,8 @@ from ..models.classifier import Classifier
 
 STEP = 3e-3  # in L2: a smaller one drowns in float32, a larger one meets the kinks of ReLU and pools
 TIES = 0.03  # the largest change of a pixel that breaks the ties of pools on a constant background
-SLOPE, TIE = 1, 2
+SLOPE = 1
+TIE = 2
 
 
 def compare_slopes(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import cast
 
 import foolbox as fb
 import numpy as np
@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from ..attacks.draws import image_hashes
 from ..data.arrays import check_labels, check_unit_images, in_blocks
-from ..errors import ModelError, UsageError, check_count, check_seed
+from ..errors import ModelError, check_count, check_seed
 from ..frameworks import DataFormat
 from ..models.classifier import Classifier, predict_named
 from ..models.preflight import in_unit_bounds
 from .blame import blame
-from .loading import TrainedModel
-from .progress import Progress, Unseen
+from .loading import TrainedModel, list_models
+from .progress import Progress
 from .question import Question
 
 Models = Mapping[str, fb.models.base.Model | Sequence[fb.models.base.Model]]
@@ -70,9 +70,9 @@ def common_subset(
     >>> common_subset(models, data.images, data.labels, n=3).shape
     (3,)
     """
-    classifiers = [(name, Classifier(in_unit_bounds(model))) for name, model in _each_of(models)]
-    if not classifiers:
-        raise UsageError("expected at least one model, received none")
+    classifiers = [
+        (name, Classifier(in_unit_bounds(cast(fb.models.base.Model, model)))) for name, _, model in list_models(models)
+    ]
     check_seed(seed)
     x = check_unit_images(images, data_format)
     y = check_labels(labels, len(x))
@@ -81,71 +81,35 @@ def common_subset(
     return choose(correct, x, n, seed)
 
 
-@dataclass(frozen=True)
-class Subset:
-    """The images that are attacked.
-
-    Attributes
-    ----------
-    indices : ndarray of int64, shape (n,)
-        Where they stand among all that were passed, sorted.
-    correct : ndarray of bool, shape (models, images)
-        Which of all images each model classifies correctly.
-    """
-
-    indices: NDArray[np.int64]
-    correct: NDArray[np.bool_]
-
-    @property
-    def share(self) -> float:
-        """The share of all images that every model classifies correctly."""
-        return float(np.all(self.correct, axis=0).mean())
+def classify(models: Sequence[TrainedModel], question: Question) -> None:
+    """Note which images each model classifies correctly."""
+    for model in models:
+        activity = f"classifying images with {model.label}"
+        answers = blame(activity, predict_named, f"model {model.label!r}", model.classifier, question.images)
+        model.correct = answers == question.labels
 
 
-def classify(models: Sequence[TrainedModel], question: Question) -> NDArray[np.bool_]:
-    """Return which images (models, N) each model classifies correctly."""
-    answers = [
-        blame(f"classifying images with {name}", predict_named, f"model {name!r}", classifier, question.images)
-        for name, classifier in ((model.label, model.classifier) for model in models)
-    ]
-    correct: NDArray[np.bool_] = np.array(answers) == question.labels
-    return correct
-
-
-def choose_subset(
-    models: Sequence[TrainedModel],
-    question: Question,
-    correct: NDArray[np.bool_],
-    progress: Progress | None = None,
-) -> Subset:
-    """Return at most n images that all models classify correctly, or of all images where the suite attacks those.
+def choose_subset(models: Sequence[TrainedModel], question: Question, progress: Progress) -> NDArray[np.int64]:
+    """Return which images are attacked: at most n that all models classify correctly, or n of all, sorted.
 
     Raises
     ------
     ModelError
-        There is none.
+        No image is classified correctly by all models.
     """
-    common_to_all = np.all(correct, axis=0)
-    indices = choose(common_to_all | (question.suite.subset == "all"), question.images, question.n, question.seed)
+    common_to_all = np.all([model.correct for model in models], axis=0)
+    takes_all = question.suite.subset == "all"
+    indices = choose(common_to_all | takes_all, question.images, question.n, question.seed)
     if not common_to_all.any():
-        accuracies = [f"{model.name}: {right.mean():.1%}" for model, right in zip(models, correct, strict=True)]
+        accuracies = [f"{model.name}: {model.correct.mean():.1%}" for model in models]
         causes = " ".join(model.cause for model in models if model.cause)
         raise ModelError(
             "no image is classified correctly by all models, so there is nothing to compare. Their accuracies are "
             f"{', '.join(accuracies)}. {causes or 'Check labels, bounds and preprocessing.'}"
         )
-    which = "of the test set" if question.suite.subset == "all" else "that every model classifies correctly"
-    (progress or Unseen()).begin(f"attacks on {len(indices)} images {which}", 0)
-    return Subset(indices, correct)
-
-
-def _each_of(models: Models) -> list[tuple[str, fb.models.base.Model]]:
-    """Return all models of all lists with their names, or raise `UsageError` for what is no dict."""
-    if not isinstance(models, Mapping):
-        raise UsageError(f"expected a dict of models by name, received {type(models).__name__}")
-    return [
-        (name, model) for name, entry in models.items() for model in (entry if isinstance(entry, Sequence) else [entry])
-    ]
+    which = "of the test set" if takes_all else "that every model classifies correctly"
+    progress.begin(f"attacks on {len(indices)} images {which}", 0)
+    return indices
 
 
 def choose(correct: NDArray[np.bool_], images: NDArray[np.float32], n: int | None, seed: int) -> NDArray[np.int64]:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import pickle
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..attacks.base import Attack
-from ..files import digest, file_digest
 from ..frameworks import Device
 from ..models.classifier import Classifier
 from ..records.attack import AttackResult, Cell
@@ -24,7 +22,6 @@ from .identity import Identity
 from .plan import Plan, Task, TaskKey
 
 CHILD = f"{__package__}.child:serve"  # what another process runs to do tasks
-Arrays = dict[str, NDArray[Any]]
 
 
 class Finished(NamedTuple):
@@ -40,7 +37,7 @@ class Finished(NamedTuple):
         The time since the task began, or since its previous cell. Of cells that finish together, the first has all of
         it and the others next to nothing.
     peak_memory : int, optional
-        The largest resident memory of the process that did it since the task began, in bytes.
+        The largest resident memory of the process that did it since the task began, in bytes; Linux only.
     worker : str, optional
         Who did it; None for this process.
     """
@@ -76,7 +73,7 @@ def time_repeats(
 
 
 def forget_peak_memory() -> bool:
-    """Let `peak_memory` be that from now on, and say whether it is: only Linux knows more than one peak a process."""
+    """Let the peak be that from now on, and say whether it is: only Linux knows more than one peak a process."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:
@@ -85,33 +82,24 @@ def forget_peak_memory() -> bool:
 
 
 def peak_memory() -> int | None:
-    """Return the largest resident memory of this process, in bytes: since it was forgotten, or ever."""
+    """Return the largest resident memory of this process since it was forgotten, in bytes."""
     try:
         match = re.search(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text())
-        if match:
-            return 1024 * int(match[1])
     except OSError:
-        pass
-    try:
-        import resource  # a child begins with its parent's peak, so it is the second choice
-    except ImportError:  # Windows
         return None
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else 1024 * peak
+    return 1024 * int(match[1]) if match else None
 
 
 @dataclass(frozen=True)
 class RemoteTask:
-    """What another process needs to do a task; arrays and files go by their digests.
+    """All that another process needs to do a task.
 
     Attributes
     ----------
     origin : Origin
         What the model is loaded from.
-    files : dict of str to (str, str)
-        Name and digest of each file that the origin is loaded from, by the origin's field.
-    frameworks : tuple of str
-        Those that it needs; the first is the one that it runs in.
+    files : dict of str to (str, bytes)
+        Name and content of each file that the origin is loaded from, by the origin's field.
     device : str
         Where it runs.
     identity : Identity
@@ -120,8 +108,8 @@ class RemoteTask:
         With its settings.
     cells : list of Cell
         The repeats that are missing.
-    data : str
-        The digest of the images, their labels, and those that the model is compiled with.
+    images, labels, traced : ndarray
+        What is attacked, its classes, and the images that the model is compiled with, none where it is not compiled.
     seed : int
         The attacks' seed.
     batch_size, parts : int
@@ -131,65 +119,56 @@ class RemoteTask:
     """
 
     origin: Origin
-    files: dict[str, tuple[str, str]]
-    frameworks: tuple[str, ...]
+    files: dict[str, tuple[str, bytes]]
     device: Device
     identity: Identity
     attack: Attack
     cells: list[Cell]
-    data: str
+    images: NDArray[np.float32]
+    labels: NDArray[np.int64]
+    traced: NDArray[np.float32]
     seed: int
     batch_size: int
     parts: int
     keep_images: bool
 
 
-class Packer:
-    """Makes of the tasks of a plan what other processes can do, and finds what they need for it."""
+class Needs(NamedTuple):
+    """What a process has to have for a task: a device, and frameworks, of which the first runs it."""
 
-    def __init__(self, plan: Plan):
-        self._plan = plan
-        self._arrays: dict[str, Arrays] = {}
-        self._paths: dict[str, Path] = {}
+    frameworks: tuple[str, ...]
+    device: Device
 
-    def pack(self, task: Task) -> RemoteTask | None:
-        """Return what can be sent, None if the model has no origin or the attack cannot be imported."""
-        plan = self._plan
-        model, attack = plan.model(task.model), plan.suite.attacks[task.attack]
-        if model.origin is None or not _can_travel(attack):
-            return None
-        files = {}
-        for name, path in model.origin.files.items():
-            sha = file_digest(path)
-            files[name] = (path.name, sha)
-            self._paths[sha] = path
-        classifier = model.classifier
-        traced = classifier.traced if classifier.traced is not None else plan.images[:0]
-        arrays: Arrays = {"images": plan.images, "labels": plan.labels, "traced": traced}
-        data = digest(arrays)
-        self._arrays.setdefault(data, arrays)
-        return RemoteTask(
-            origin=model.origin,
-            files=files,
-            frameworks=tuple(dict.fromkeys([classifier.framework.name, *model.origin.frameworks])),
-            device="cuda" if classifier.on_gpu else "cpu",
-            identity=plan.identities[model.key],
-            attack=attack,
-            cells=task.cells,
-            data=data,
-            seed=plan.seed,
-            batch_size=classifier.batch_size,
-            parts=classifier.workers,
-            keep_images=plan.keep_images,
-        )
 
-    def find(self, sha: str) -> Any:
-        """Return the arrays or the bytes of the file with a digest."""
-        return self._arrays[sha] if sha in self._arrays else self._paths[sha].read_bytes()
+def find_needs(plan: Plan, task: Task) -> Needs | None:
+    """Return what a task needs elsewhere, None if its model has no origin or its attack cannot be imported there."""
+    model = plan.model(task.model)
+    if model.origin is None or not _can_travel(plan.suite.attacks[task.attack]):
+        return None
+    names = dict.fromkeys([model.classifier.framework.name, *model.origin.frameworks])
+    return Needs(tuple(names), "cuda" if model.classifier.on_gpu else "cpu")
 
-    def contents(self, remote: RemoteTask) -> dict[str, Any]:
-        """Return all that a task needs, by digest."""
-        return {sha: self.find(sha) for sha in [remote.data, *(sha for _, sha in remote.files.values())]}
+
+def pack(plan: Plan, task: Task, device: Device) -> RemoteTask:
+    """Return what is sent."""
+    model = plan.model(task.model)
+    assert model.origin is not None
+    classifier = model.classifier
+    return RemoteTask(
+        origin=model.origin,
+        files={name: (path.name, path.read_bytes()) for name, path in model.origin.files.items()},
+        device=device,
+        identity=model.identity,
+        attack=plan.suite.attacks[task.attack],
+        cells=task.cells,
+        images=plan.images,
+        labels=plan.labels,
+        traced=plan.images[:0] if classifier.traced is None else classifier.traced,
+        seed=plan.question.seed,
+        batch_size=classifier.batch_size,
+        parts=classifier.workers,
+        keep_images=plan.keep_images,
+    )
 
 
 def _can_travel(attack: Attack) -> bool:

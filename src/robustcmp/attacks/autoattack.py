@@ -1,0 +1,104 @@
+"""AutoAttack: its four parts, one after the other on the images that are left."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..models.classifier import Classifier
+from ..records.attack import AttackTable, Column, Extra
+from .apgd import APGD
+from .ball import Ball, BallAttack, search_in_turn
+from .base import Labels, Perturbed
+from .square import Square
+from .targeted import APGDTargeted, FABTargeted
+
+
+class AutoAttack(BallAttack):
+    """AutoAttack in L∞, the standard version (Croce and Hein 2020): APGD-CE, APGD-T, FAB-T and Square, in this order.
+
+    Each part attacks the images that are left by the parts before it, with the standard's budgets: 100 steps and one
+    restart of APGD-CE, 100 steps towards each of 9 classes for APGD-T and for FAB-T, 5,000 squares. An image counts as
+    robust if the model classifies it correctly and no part fools the model, so 1 − success rate is the robust accuracy
+    as it is published.
+
+    With fewer than four classes APGD-T falls back to a difference of two logits (see `APGDTargeted`). A model without a
+    gradient is refused: of the four parts, only `Square` runs on it, as an attack of its own.
+
+    Parameters
+    ----------
+    epsilon : float
+        The L∞ distance, as a share of max − min: at most 1.
+    epsilon_colour : float, optional
+        The same for images with three channels (default: `epsilon`).
+
+    Notes
+    -----
+    ``extras["radius"]`` (N,) is the ε that was used. ``extras["fooled_by"]`` (N,) is 0 for an image that the model
+    misclassifies without an attack, 1 to 4 for the part that fools it, and +inf for a robust one.
+
+    Examples
+    --------
+    >>> import robustcmp as rc
+    >>> data = rc.load_dataset("digits")
+    >>> model = rc.load_model("lenet5", framework="torch", dataset="digits")
+    >>> result = AutoAttack(epsilon=0.3).attack(model, data.images[:4], data.labels[:4])
+    >>> bool((np.isinf(result.extras["fooled_by"]) == ~result.success).all())
+    True
+    """
+
+    needs_gradient = True
+    cite = "\n\n".join((APGD.cite, FABTargeted.cite, Square.cite))
+    table = AttackTable(
+        "robust accuracy on all images attacked, after one part and another",
+        (
+            Column("ε", "radius"),
+            Column("clean", "fooled_by", "beyond", 0, percent=True),
+            Column("after APGD-CE", "fooled_by", "beyond", 1, percent=True),
+            Column("and APGD-T", "fooled_by", "beyond", 2, percent=True),
+            Column("and FAB-T", "fooled_by", "beyond", 3, percent=True),
+            Column("and Square", "fooled_by", "beyond", 4, percent=True),
+        ),
+    )
+
+    def __init__(self, *, epsilon: float, epsilon_colour: float | None = None):
+        super().__init__(epsilon, epsilon_colour)
+
+    @property
+    def parts(self) -> tuple[BallAttack, ...]:
+        """The attacks that it consists of, in their order."""
+        return (
+            APGD(loss="ce", epsilon=self.epsilon, epsilon_colour=self.epsilon_colour, restarts=1),
+            APGDTargeted(epsilon=self.epsilon, epsilon_colour=self.epsilon_colour),
+            FABTargeted(epsilon=self.epsilon, epsilon_colour=self.epsilon_colour),
+            Square(epsilon=self.epsilon, epsilon_colour=self.epsilon_colour),
+        )
+
+    @property
+    def extras(self) -> dict[str, Extra]:
+        return super().extras | {"fooled_by": Extra()}
+
+    @property
+    def notes(self) -> list[str]:
+        return [
+            "beside R, not in it. It knows no defence: against one, it can overestimate robustness, and only attacks "
+            "adapted to it tell (Tramèr et al. 2020, Carlini et al. 2019)."
+        ]
+
+    def usual_queries(self, pixels: int, repeats: int) -> int:
+        """Return a fifth of the most: nearly all images of a network without a defence fall to the first steps."""
+        return sum(part.usual_queries(pixels, repeats) for part in self.parts) // 5
+
+    def not_applicable(self, classifier: Classifier) -> str:
+        reason = super().not_applicable(classifier)
+        return f"{reason}; of AutoAttack's parts only Square asks for none: attack it with that alone" if reason else ""
+
+    def search(self, classifier: Classifier, ball: Ball, labels: Labels, seed: int, repeat: int) -> Perturbed:
+        parts = self.parts
+
+        def run_part(number: int, left: NDArray[np.int64]) -> Perturbed:
+            return parts[number].search(classifier, ball.rows(left), labels[left], seed, repeat)
+
+        whole, number = search_in_turn(ball, len(parts), run_part)
+        fooled_by = np.where(number < 0, np.inf, number + 1)
+        return Perturbed(whole.fooled, whole.images, whole.queries, {"fooled_by": fooled_by})
