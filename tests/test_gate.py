@@ -255,5 +255,11 @@ def test_a_gate_is_planned_from_a_run(capsys: pytest.CaptureFixture[str]) -> Non
     assert all(attack["images"] > 0 for attack in planned if attack["images"] is not None)
 
 
+def test_images_of_one_class_are_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.savez("one.npz", images=np.zeros((3, 28, 28, 1), np.float32), labels=np.zeros(3, np.int64))
+    assert gate_command.main([f"{folder}:old", f"{folder}:worse", "--dataset", "npz:one.npz"]) == 2
+    assert "received one class in npz:one.npz" in " ".join(capsys.readouterr().err.split())
+
+
 def test_the_schema_that_ships_is_that_of_the_types() -> None:
     assert files("robustcmp.report").joinpath("gate.schema.json").read_text(encoding="utf-8") == make_schema()

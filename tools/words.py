@@ -10,7 +10,7 @@ from pathlib import Path
 
 DOCS = Path(__file__).parents[1] / "docs"
 SUPPLEMENTS = DOCS / "results"
-CEILING = 45_000
+CEILING = 40_000
 
 
 def count(path: Path) -> int:

@@ -528,6 +528,11 @@ def _from_files(options: Namespace) -> _Comparison:
     if dataset is None:
         raise UsageError("expected --dataset: the images that the networks are compared on")
     data = load_dataset(dataset, "test", data_dir=options.data_dir)
+    if len({*data.labels.tolist()}) < 2:
+        raise UsageError(
+            f"expected images of two classes or more, received one class in {dataset}. In a folder, each class has a "
+            "subfolder of images"
+        )
     lines += describe_normalisation(origins, data.images.shape[-1])
     if is_own(dataset):
         lines.append(_describe_images(data))
