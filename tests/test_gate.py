@@ -175,6 +175,9 @@ def worse():
         for weight in network.parameters():
             weight.mul_(1 + 0.6 * torch.sin(torch.arange(weight.numel())).reshape(weight.shape))
     return network
+
+def wide():
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 12)).eval()
 """
 
 
@@ -253,6 +256,11 @@ def test_a_gate_is_planned_from_a_run(capsys: pytest.CaptureFixture[str]) -> Non
     planned = json.loads(capsys.readouterr().out)
     assert planned
     assert all(attack["images"] > 0 for attack in planned if attack["images"] is not None)
+
+
+def test_models_of_different_classes_are_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert gate_command.main([f"{folder}:old", f"{folder}:wide", "--dataset", "digits"]) == 2
+    assert "different numbers of classes: old 10, wide 12" in " ".join(capsys.readouterr().err.split())
 
 
 def test_images_of_one_class_are_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

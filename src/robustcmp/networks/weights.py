@@ -166,10 +166,11 @@ def pair_arrays(received: Mapping[str, Shape], expected: Mapping[str, Shape], so
     if shapes == expected:
         return {name: names[name] for name in expected}
     if not expected.keys() <= shapes.keys():
-        ours = _by_layer(expected)
-        theirs = _by_layer(received)
-        if ours.keys() == theirs.keys() and len(ours) == len(expected) and len(theirs) == len(received):
-            return {name: theirs[key] for key, name in ours.items()}
+        for described in (_by_layer, _by_shape):
+            ours = described(expected)
+            theirs = described(received)
+            if ours.keys() == theirs.keys() and len(ours) == len(expected) and len(theirs) == len(received):
+                return {name: theirs[key] for key, name in ours.items()}
     raise _unfit(shapes, expected, source)
 
 
@@ -190,6 +191,10 @@ def _by_layer(shapes: Mapping[str, Shape]) -> dict[Any, str]:
         layer, _, kind = name.rpartition(".")
         layers[layer].add((kind, shape))
     return {(name.rpartition(".")[2], frozenset(layers[name.rpartition(".")[0]])): name for name in shapes}
+
+
+def _by_shape(shapes: Mapping[str, Shape]) -> dict[Any, str]:
+    return {shape: name for name, shape in shapes.items()}
 
 
 def _unfit(received: Mapping[str, Shape], expected: Mapping[str, Shape], source: str) -> WeightsError:

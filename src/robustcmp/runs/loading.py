@@ -137,7 +137,8 @@ def check_models(models: Sequence[TrainedModel], question: Question, progress: P
     Raises
     ------
     UsageError
-        A label is no class of a model, or the same weights are compared by a suite that cannot tell.
+        A label is no class of a model, models have different numbers of classes, or the same weights are compared by a
+        suite that cannot tell.
     ModelError
         A model does not behave as a classifier that gives logits, its gradient means nothing, or no attack can run on
         any model.
@@ -148,7 +149,16 @@ def check_models(models: Sequence[TrainedModel], question: Question, progress: P
     for model in models:
         blame(f"checking {model.label}", _check, model, question)
         progress.step()
+    _check_same_classes(models, question)
     _note_inapplicable(models, question.suite)  # now it is known which have no gradient
+
+
+def _check_same_classes(models: Sequence[TrainedModel], question: Question) -> None:
+    """Raise `UsageError` for models with different numbers of classes."""
+    classes = {model.name: model.classifier.logits(question.images[:1]).shape[1] for model in models}
+    if len({*classes.values()}) > 1:
+        each = ", ".join(f"{name} {count}" for name, count in classes.items())
+        raise UsageError(f"expected models of the same classes, received different numbers of classes: {each}")
 
 
 def _check(model: TrainedModel, question: Question) -> None:
