@@ -230,10 +230,10 @@ MISTAKES: dict[str, tuple[str, list[str]]] = {
     ),
     "FGSM without steps": (FGSM + "epsilons = 0\n", ["[attacks.x]", "epsilons should be 1 or more", "received 0"]),
     "FGSM without size": (FGSM + "max_epsilon = 0.0\n", ["[attacks.x]", "max_epsilon should be more than 0", "0.0"]),
-    "FGSM without end": (FGSM + "max_epsilon = inf\n", ["[attacks.x]", "max_epsilon", "inf"]),
+    "FGSM without end": (FGSM + "max_epsilon = inf\n", ["attacks.x.max_epsilon", "inf"]),
     "FGSM of no number": (
         FGSM + "max_epsilon = nan\n",
-        ["[attacks.x]", "max_epsilon should be a finite number", "nan"],
+        ["attacks.x.max_epsilon should be a finite number", "nan"],
     ),
     "no pixels": (
         '[attacks.x]\nattack = "SinglePixel"\nmax_pixels = 0\n',
@@ -248,7 +248,7 @@ MISTAKES: dict[str, tuple[str, list[str]]] = {
     "epsilons empty": (PGD + "epsilons = []\n", ["[attacks.x]", "epsilons", ">= 1"]),
     "epsilons negative": (PGD + "epsilons = [0.1, -0.1]\n", ["[attacks.x]", "epsilons", "> 0"]),
     "epsilons zero": (PGD + "epsilons = [0.0]\n", ["[attacks.x]", "epsilons", "> 0"]),
-    "epsilons without end": (PGD + "epsilons = [inf]\n", ["[attacks.x]", "epsilons", "inf"]),
+    "epsilons without end": (PGD + "epsilons = [inf]\n", ["attacks.x.epsilons", "inf"]),
     "epsilons are one number": (PGD + "epsilons = 0.1\n", ["[attacks.x]", "epsilons", "array", "float"]),
     "epsilons are text": (PGD + 'epsilons = ["a"]\n', ["[attacks.x]", "epsilons", "float", "str"]),
     "no TOML": ("[attacks.x\n", ["line 1"]),
