@@ -6,6 +6,7 @@ import copy
 import io
 import logging
 import sys
+import threading
 import warnings
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -68,28 +69,50 @@ def _device(name: Device) -> torch.device:
     return torch.device("cuda")
 
 
-def _switch_tf32_off() -> None:
-    """Keep GPUs from TF32, whose 10 bits of mantissa are too few for a comparison of near ties, from now on."""
-    cudnn = torch.backends.cudnn
-    matmul = torch.backends.cuda.matmul
-    try:
-        are_on = [cudnn.allow_tf32, matmul.allow_tf32]
-    except RuntimeError:  # the caller has used the newer names, and torch refuses to mix the two
-        newer: Any = (cudnn.conv, cudnn.rnn, matmul)  # type: ignore[attr-defined]
-        for backend in newer:
-            backend.fp32_precision = "ieee"
-        return
-    if any(are_on):
-        cudnn.allow_tf32 = False
-        matmul.allow_tf32 = False
+class _NoTF32:
+    """Switches TF32 off for a while: it keeps 10 bits of mantissa, too few for a comparison of near ties.
+
+    The switch is the whole process's. So the first thread that comes turns it, and the last that goes turns it back.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._kept: list[tuple[Any, str, Any]] = []
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._inside:
+                self._kept = self._switches()
+                for backend, name, _ in self._kept:
+                    setattr(backend, name, False if name == "allow_tf32" else "ieee")
+            self._inside += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                for backend, name, kept in self._kept:
+                    setattr(backend, name, kept)
+
+    def _switches(self) -> list[tuple[Any, str, Any]]:
+        cudnn = torch.backends.cudnn
+        matmul = torch.backends.cuda.matmul
+        try:
+            return [(backend, "allow_tf32", backend.allow_tf32) for backend in (cudnn, matmul)]
+        except RuntimeError:  # the caller has used the newer names, and torch refuses to mix the two
+            newer: Any = (cudnn.conv, cudnn.rnn, matmul)  # type: ignore[attr-defined]
+            return [(backend, "fp32_precision", backend.fp32_precision) for backend in newer]
+
+
+_NO_TF32 = _NoTF32()
 
 
 @contextmanager
 def _full_precision(device: torch.device) -> Iterator[None]:
-    """Switch off what the caller may have switched on: autocast and inference mode for a while, and TF32."""
-    if device.type == "cuda":
-        _switch_tf32_off()
-    with torch.inference_mode(False), torch.autocast(device.type, enabled=False):
+    """Switch off what the caller may have switched on: autocast, inference mode, and TF32."""
+    tf32 = _NO_TF32 if device.type == "cuda" else nullcontext()
+    with torch.inference_mode(False), torch.autocast(device.type, enabled=False), tf32:
         yield
 
 
