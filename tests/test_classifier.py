@@ -264,17 +264,21 @@ def test_answers_and_gradients_are_asked_exactly(
     assert len(asked) == 2
 
 
-@pytest.mark.parametrize("name", ["allow_tf32", "fp32_precision"])
-def test_torchs_tf32_is_switched_off_whichever_of_its_switches_the_caller_used(name: str) -> None:
+@pytest.mark.parametrize(("name", "on", "off"), [("allow_tf32", True, False), ("fp32_precision", "tf32", "ieee")])
+def test_torchs_tf32_is_off_until_the_last_thread_has_gone(name: str, on: bool | str, off: bool | str) -> None:
     """In a process of its own, as torch does not forget which of its two APIs was used."""
     code = f"""
 import torch
-from robustcmp.frameworks.torch import _switch_tf32_off
+from robustcmp.frameworks.torch import _NoTF32
 cudnn = torch.backends.cudnn.conv if "{name}" == "fp32_precision" else torch.backends.cudnn
 switches = cudnn, torch.backends.cuda.matmul
 for switch in switches:
-    switch.{name} = "tf32" if "{name}" == "fp32_precision" else True
-_switch_tf32_off()
+    switch.{name} = {on!r}
+tf32 = _NoTF32()
+with tf32:
+    with tf32:
+        pass
+    print([switch.{name} for switch in switches])
 print([switch.{name} for switch in switches])
 """
     import torch
@@ -282,7 +286,7 @@ print([switch.{name} for switch in switches])
     if not hasattr(torch.backends, "fp32_precision"):
         pytest.skip("this torch has none")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() in ("['ieee', 'ieee']", "[False, False]")
+    assert done.stdout.splitlines() == [str([off, off]), str([on, on])]
 
 
 @pytest.mark.parametrize("n", [1, 5, 64, 512, 513, 1000, 10_000])
