@@ -512,7 +512,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.syspath_prepend(tmp_path)
     module = f"nets_{tmp_path.name.replace('-', '_')}"
     (tmp_path / f"{module}.py").write_text(
-        "import torch\n\n\ndef mine():\n    torch.manual_seed(0)\n"
+        "import torch\n\n\ndef mine():\n    torch.manual_seed(1)\n"
         f"    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear({3 * HEIGHT * WIDTH}, 3)).eval()\n"
     )
     (tmp_path / "suite.toml").write_text(SUITE)
