@@ -22,7 +22,7 @@ from brought import CLASSES, LANGUAGES, SIDE, SUITE, Case, N, check_comparison, 
 
 import robustcmp as rc
 from robustcmp.cli import eval as eval_command
-from robustcmp.errors import RobustcmpError
+from robustcmp.errors import RobustcmpError, UsageError
 from robustcmp.models.classifier import Classifier
 from robustcmp.models.preflight import check_model
 from robustcmp.sources.from_files import load_network
