@@ -341,10 +341,17 @@ class Run:
     def write_clean(self, answers: str, images: NDArray[np.float32]) -> None:
         """Write the clean images (N, H, W, C) that were attacked, with the question that they belong to.
 
-        Nothing is written where they are there already, or adversarial images are not kept either.
+        Nothing is written where they are there already, or adversarial images are not kept either. A broken file is
+        written anew, with a warning.
         """
-        if self.keep_images and self.read_clean(answers) is None:
-            self.write_arrays("clean", answers, {"images": images.astype(np.float32)})
+        if not self.keep_images:
+            return
+        try:
+            if self.read_clean(answers) is not None:
+                return
+        except StoreError:
+            _log.warning("%s is broken and is written anew", self.directory / "clean.h5")
+        self.write_arrays("clean", answers, {"images": images.astype(np.float32)})
 
     def read_clean(self, answers: str) -> NDArray[np.float32] | None:
         """Return the clean images, or None if there are none, or they belong to another question.
