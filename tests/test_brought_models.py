@@ -22,7 +22,7 @@ from brought import CLASSES, LANGUAGES, SIDE, SUITE, Case, N, check_comparison, 
 
 import robustcmp as rc
 from robustcmp.cli import eval as eval_command
-from robustcmp.errors import RobustcmpError
+from robustcmp.errors import RobustcmpError, UsageError
 from robustcmp.models.classifier import Classifier
 from robustcmp.models.preflight import check_model
 from robustcmp.sources.from_files import load_network
@@ -988,11 +988,21 @@ def quantised() -> Any:
     return ao.convert(network)
 
 
+def quantised_in_part() -> Any:
+    """Return a network whose gradient by way of its float branch alone would be a wrong one."""
+    branch = in_torch()
+    return through(lambda m, x: m.network(x) + branch(x), quantised())
+
+
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize(
     ("make", "reason"),
-    [(quantised, "whole numbers"), (lambda: through(lambda m, x: m.network(x).detach()), "its forward detaches it")],
-    ids=["quantised", "detached"],
+    [
+        (quantised, "whole numbers"),
+        (quantised_in_part, "whole numbers"),
+        (lambda: through(lambda m, x: m.network(x).detach()), "its forward detaches it"),
+    ],
+    ids=["quantised", "quantised in part", "detached"],
 )
 def test_a_module_without_a_gradient_is_attacked_without(make: Any, reason: str, tmp_path: Path) -> None:
     pytest.importorskip("torch")
@@ -1003,6 +1013,13 @@ def test_a_module_without_a_gradient_is_attacked_without(make: Any, reason: str,
     ev = rc.evaluate({"m": model}, drawn(), labels, **options)
     assert reason in ev.results.not_applicable["m"]["fgsm"]
     assert ev.results.rates()["m"]["single_pixel"] >= 0
+
+
+def test_a_module_with_one_layer_in_training_mode_is_refused() -> None:
+    network = in_torch()
+    network[1].train()
+    with pytest.raises(UsageError, match="training mode"):
+        rc.wrap(network, device="cpu")
 
 
 # no networks ----------------------------------------------------------------------------------------------------------

@@ -383,6 +383,20 @@ def test_velocity_in_and_out_bit_for_bit(framework: TrainableFramework, tiny: Ar
     assert same_bits(velocity, kept)
 
 
+@pytest.mark.needs("trainable")
+def test_a_second_training_of_a_network_has_its_own_settings(framework: TrainableFramework, tiny: Architecture) -> None:
+    images = images_for(tiny, 6)
+    labels = np.arange(6) % tiny.classes
+    native = framework.build(tiny, 0, "cpu")
+    framework.trainer(native, tiny, 0.9, 0.05).step(images, labels, 0.1)
+    other = framework.build(tiny, 0, "cpu")
+    framework.set_weights(other, tiny, framework.get_weights(native, tiny))
+    for network in (native, other):
+        trainer = framework.trainer(network, tiny, 0.0, 0.0)
+        trainer.step(images, labels, 0.1)
+    assert same_bits(framework.get_weights(native, tiny), framework.get_weights(other, tiny))
+
+
 def after_one_step(framework: TrainableFramework, architecture: Architecture, weights: Weights, n: int) -> Weights:
     rng = np.random.default_rng(11)
     images = rng.random((n, *architecture.input_shape)).astype(np.float32)

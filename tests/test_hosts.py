@@ -328,6 +328,16 @@ def test_a_host_that_answers_late_is_ended(digits: Dataset) -> None:
     assert gone(process.pid)
 
 
+@pytest.mark.parametrize("hosted", ["floods"], indirect=True)
+def test_what_a_host_prints_without_end_is_not_kept(hosted: Hosted, digits: Dataset) -> None:
+    network = hosted.build(LINEAR, 0, "cpu")
+    for _ in range(3):
+        network(digits.images[:2])
+    output = hosted.process()._process.output
+    assert os.fstat(output.fileno()).st_blocks * 512 <= 2**24
+    os.kill(hosted.process().pid, signal.SIGKILL)
+
+
 @pytest.mark.parametrize("hosted", ["dies once"], indirect=True)
 def test_a_host_that_dies_is_started_again_for_the_next_network(
     hosted: Hosted, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

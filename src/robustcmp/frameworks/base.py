@@ -104,6 +104,10 @@ class Framework(ABC):
         """Say whether a tensor is on a GPU."""
         return False
 
+    def no_gradient(self, native: Any) -> str:
+        """Return why a network is known to have no gradient, "" where it may have one."""
+        return ""
+
     @abstractmethod
     def pullback(self, function: Function) -> Pullback:
         """Return how a function is differentiated; it is zero where nothing depends on the images."""

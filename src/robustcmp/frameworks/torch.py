@@ -128,7 +128,21 @@ def _own_defaults() -> Iterator[None]:
         torch.set_default_dtype(dtype)
 
 
+def _is_quantised(module: torch.nn.Module) -> bool:
+    """Say whether a module, or what it was scripted from, computes in whole numbers."""
+    kind = type(module)
+    name = f"{kind.__module__}.{kind.__name__}"
+    if isinstance(module, torch.jit.ScriptModule):
+        name = str(module._c._type().qualified_name())
+    is_float = ".reference." in name or name.endswith("FloatFunctional")
+    return "torch.ao.nn." in name and ".quantized." in name and not is_float
+
+
 _OF_ANY_MODULE = frozenset(vars(torch.nn.Module()))
+QUANTISED = (
+    "the torch module is quantised, and torch does not differentiate whole numbers. Use attacks without a gradient, "
+    "such as single pixel and boundary."
+)
 NO_GRADIENT = (
     "torch cannot differentiate the model's answer: its forward detaches it, runs under torch.no_grad(), or computes "
     "in whole numbers. Use attacks without a gradient, such as single pixel and boundary."
@@ -327,6 +341,10 @@ class _Torch(TrainableFramework):
 
         return function, torch.zeros(0, dtype=torch.float32, device=where)
 
+    def no_gradient(self, native: Any) -> str:
+        modules = native.modules() if isinstance(native, torch.nn.Module) else ()
+        return QUANTISED if any(map(_is_quantised, modules)) else ""
+
     def parameters(self, native: Any) -> list[NDArray[Any]] | None:
         if not isinstance(native, (torch.nn.Module, torch.export.ExportedProgram)):
             return None
@@ -476,7 +494,8 @@ def _check(native: Any) -> torch.nn.Module:
             "some tensors of the torch module have no values: they are on the device 'meta'. Load its weights with "
             "module.load_state_dict(state, assign=True), or load it without offloading."
         )
-    if getattr(native, "training", False):  # a frozen ScriptModule does not say
+    # A frozen ScriptModule does not say; in a quantised layer it has no meaning.
+    if any(getattr(module, "training", False) and not _is_quantised(module) for module in native.modules()):
         raise UsageError(
             "the torch module is in training mode, where dropout and batch norm make its answers random. "
             "Call module.eval() first, before torch.export or torch.nn.DataParallel too; of a torch.export program "

@@ -23,6 +23,7 @@ from .variables import select_variables
 START_SECONDS = 300.0  # frameworks take long to import, most of all the first time and beside other work
 CALL_SECONDS = 1800.0  # Theano compiles in its first calls
 TAIL = 2000  # characters of standard error that an error shows
+MOST_OUTPUT = 2**24  # bytes of what it prints that are kept
 
 
 class HostProcess:
@@ -118,6 +119,9 @@ class HostProcess:
         self, call: str, arrays: dict[str, NDArray[Any]] | None, **content: Any
     ) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         answer, answered = self._converse(f"answer {call}", self._seconds, {"call": call, **content}, arrays)
+        output = self._process.output.fileno()
+        if os.fstat(output).st_blocks * 512 > MOST_OUTPUT:
+            os.ftruncate(output, 0)  # it goes on where it was; what lies before takes no room
         if "error" in answer:
             full = bool(answer.get("out_of_memory"))
             raise HostError(f"the host {self.name} failed in {call}: {answer['error']}", out_of_memory=full)
@@ -173,6 +177,6 @@ def _end(channel: Channel, process: Process) -> str:
         process.wait(2)
     process.kill()
     process.wait()
-    text = process.read_tail(TAIL).strip()
+    text = process.read_tail(TAIL).strip("\0").strip()
     process.close()
     return text

@@ -73,6 +73,11 @@ class TinygradNetwork(ChannelsFirst):  # type: ignore[misc]
         pull_back = self._compile("vjp", images, lambda x, v: self.apply(x).gradient(x, gradient=v)[0].realize())
         return channels_last(pull_back(_realize(channels_first(images)), _realize(v)).numpy())
 
+    def trainer(self, momentum: float, weight_decay: float) -> Any:
+        # A compiled step keeps the velocities and the settings of the training before.
+        self._compiled = {key: function for key, function in self._compiled.items() if key[0] != "step"}
+        return super().trainer(momentum, weight_decay)
+
     def step(self, images: Array, labels: Array, learning_rate: float) -> float:
         with Context(TRAINING=1):
             step = self._compile("step", images, self._step)

@@ -225,7 +225,8 @@ class Classifier:
     @cached_property
     def no_gradient(self) -> str:
         """Why the model has no gradient, "" if it has one."""
-        reason: str = getattr(unwrap(self.model), "no_gradient", "")
+        model = unwrap(self.model)
+        reason: str = getattr(model, "no_gradient", "") or self.framework.no_gradient(getattr(model, "native", None))
         if reason or self._pullback is not None:
             return reason
         try:
