@@ -37,6 +37,7 @@ from robustcmp.report.page import to_html
 from robustcmp.report.text import to_text
 from robustcmp.report.words import answer, answer_deployed, answers
 from robustcmp.runs.loading import check_models, load
+from robustcmp.runs.progress import Unseen
 from robustcmp.runs.question import validate
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -132,12 +133,21 @@ def test_without_a_gradient_of_its_own_other_attacks_do_not_run(deployed: Deploy
     assert all("onnxruntime has no gradient" in attack.not_applicable(of_source) for attack in attacks)
 
 
+def test_autoattack_follows_the_source(deployed: Deploy, source: Model, digits: Dataset) -> None:
+    attack = rc.attacks.AutoAttack(epsilon=0.1)
+    model = deployed("onnxruntime")
+    assert attack.not_applicable(Classifier(model)) == ""
+    ours, theirs = (attack.attack(each, digits.images[:4], digits.labels[:4]) for each in (model, source))
+    np.testing.assert_array_equal(ours.extras["fooled_by"], theirs.extras["fooled_by"])
+
+
 def test_a_network_whose_batch_matters_is_asked_one_image_at_a_time(deployed: Deploy, digits: Dataset) -> None:
     model = deployed("onnxruntime-int8-dynamic")  # takes the range of activations from the whole batch
     assert model.info["deployment"]["alone"]
     assert "each image is asked alone" in model.info["deployment"]["notes"][0]
     question = validate(digits.images, digits.labels, "smoke", None, None, False, 0, None)
-    [trained] = check_models(load({"a": model}), question)
+    [trained] = load({"a": model}, "auto", Unseen())
+    check_models([trained], question, Unseen())
     assert not trained.depends_on_batch
 
 

@@ -48,6 +48,7 @@ class AutoAttack(BallAttack):
     """
 
     needs_gradient = True
+    takes_source_gradient = True
     cite = "\n\n".join((APGD.cite, FABTargeted.cite, Square.cite))
     table = AttackTable(
         "robust accuracy on all images attacked, after one part and another",
