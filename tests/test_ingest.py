@@ -29,7 +29,7 @@ from robustcmp.networks.architecture import get_architecture
 from robustcmp.networks.weights import WeightsFile, write_weights
 from robustcmp.sources.from_files import FromFile, load_network
 from robustcmp.sources.from_zoo import FromZoo, find_weights
-from robustcmp.sources.named_files import describe_normalisation, directory_part, file_origins
+from robustcmp.sources.named_files import describe_normalisation, describe_pooling, directory_part, file_origins
 
 # Keras reads its own variables in a way that NumPy 2 warns of, when it saves them.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
@@ -598,6 +598,8 @@ def test_broken_files_are_one_message(folder: Path, name: str) -> None:
         (["torch=own.keras"], None, r"received own\.keras\. Write tensorflow=own\.keras"),
         (["onnx=own.npz"], "lenet1", "unknown framework 'onnx': did you mean 'onnxruntime'"),
         (["mine=own.npz"], "lenet1", "unknown framework 'mine'"),
+        (["JAX:torch=own.npz"], "lenet1", "JAX is the name of another framework than torch"),
+        (["onnxruntime-int8:torch=own.npz"], "lenet1", "is the name of another framework than torch"),
         ([":torch=own.npz"], "lenet1", r"the name before the framework should be at most 40 letters, .* received ''"),
         (["a/b:torch=own.npz"], "lenet1", "the name before the framework should be"),
         (["a\tb:torch=own.npz"], "lenet1", "the name before the framework should be"),
@@ -717,6 +719,7 @@ def test_names_in_the_name_of_the_directory(folder: Path) -> None:
     origins = file_origins(named, "lenet1")
     assert [*origins] == ["torch", "my own", "pytorch"]
     assert directory_part(origins) == "torch-a-runs-best-c-d-my-own-pytorch"
+    assert describe_pooling(origins)[0].endswith("To compare them, name each: a:torch=a.pt b:torch=runs/best.pt …")
     many = [directory_part(file_origins([f"torch=nets:f{i}" for i in range(n)])) for n in (40, 41)]
     assert many[0] != many[1]
     assert max(map(len, many)) == 60

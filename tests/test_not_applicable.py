@@ -102,7 +102,7 @@ def test_where_nothing_can_run_it_is_an_error_before_work(asked: dict[str, Any],
     models = {"blind": asked["models"]["blind"][0]}
     with pytest.raises(ModelError, match=r"no attack of the suite one can run on any of the models: .*got no vjp"):
         rc.evaluate(**asked | {"models": models, "suite": gradients}, out=tmp_path / "run")
-    assert not list(tmp_path.glob("run/**/*.h5"))
+    assert not (tmp_path / "run").exists()
 
 
 def test_foolboxs_gradient_attacks_need_torch_for_functions(

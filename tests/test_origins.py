@@ -56,3 +56,12 @@ def test_fingerprints_tell_models_apart_before_a_framework_is_loaded(saved: From
     assert fingerprints(file_origins(["torch=nets:mine"])) is None
     with pytest.raises(WeightsError, match=r"no weights of lenet1 on digits .*torch: 77"):
         zoo_origins("lenet1", dataset="digits", frameworks=["torch"], seeds=[77])
+
+
+def test_a_file_that_was_replaced_after_its_check_is_not_loaded(saved: FromFile) -> None:
+    saved.check()
+    assert saved.sha256
+    Path(saved.source).rename(f"{saved.source}.old")
+    write_weights(Path(saved.source), FromZoo("lenet1", "digits", "jax").weights())
+    with pytest.raises(WeightsError, match=r"a\.h5 changed while it was read"):
+        saved.load("cpu")

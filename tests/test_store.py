@@ -314,6 +314,15 @@ def test_clean_images_are_kept_with_the_adversarial_ones(tmp_path: Path, evaluat
     np.testing.assert_array_equal(opened.results.clean[failed], opened.adversarials("a", "pixel")[failed])  # type: ignore[index]
 
 
+def test_broken_clean_images_are_written_anew(
+    tmp_path: Path, evaluate: Evaluate, caplog: pytest.LogCaptureFixture
+) -> None:
+    clean = evaluate().results.clean
+    (tmp_path / "run" / "clean.h5").write_bytes(b"broken")
+    np.testing.assert_array_equal(evaluate().results.clean, clean)
+    assert "clean.h5 is broken and is written anew" in caplog.text
+
+
 # what can go wrong with a run
 
 

@@ -512,6 +512,7 @@ def _from_files(options: Namespace) -> _Comparison:
     from ..data import is_own, load_dataset
     from ..sources.named_files import (
         describe_normalisation,
+        describe_pooling,
         directory_part,
         file_origins,
         pair_with_sources,
@@ -522,6 +523,7 @@ def _from_files(options: Namespace) -> _Comparison:
         raise UsageError("--weights cannot be combined with --framework, --training-seeds, --recipe or --same-weights")
     unpaired = file_origins(options.weights, options.architecture)
     origins, lines = pair_with_sources(unpaired)
+    lines += describe_pooling(unpaired)
     networks = [network for each in origins.values() for network in each]
     design = networks[0].design
     dataset = options.dataset or (design and default_dataset(design))

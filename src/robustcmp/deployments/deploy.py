@@ -368,10 +368,14 @@ def _find_or_write(folder: Path, runtime: Runtime, write: Callable[[Path], None]
             made.mkdir()
             write(made / name)
             (made / DIGEST).write_text(Files.of(made / name, runtime.beside(made / name)).sha256, encoding="ascii")
-            with suppress(FileNotFoundError):
-                folder.rename(Path(temporary, "broken"))
-            with suppress(OSError):  # another process was first
-                made.rename(folder)
+            if not _is_whole(folder, runtime):  # else another process was first
+                with suppress(FileNotFoundError):
+                    folder.rename(Path(temporary, "broken"))
+                try:
+                    made.rename(folder)
+                except OSError:
+                    if not _is_whole(folder, runtime):
+                        raise
     return folder / name
 
 

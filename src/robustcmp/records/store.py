@@ -16,7 +16,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -50,6 +50,7 @@ class Run:
     def __init__(self, directory: str | os.PathLike[str], keep_images: bool = True):
         self.directory = as_path(directory, "out")
         self.keep_images = keep_images
+        self._made = False  # whether the directory was not there before
         self.temporary = False  # whether the directory goes with this object
         self._keys: dict[str, int] = {}  # of the cells that it lists, with their numbers of images
         self._axes: dict[str, dict[str, int]] = {}  # of the same cells: how many each of their extras has
@@ -67,6 +68,7 @@ class Run:
         if directory is None:
             run.temporary = True
             weakref.finalize(run, shutil.rmtree, run.directory, ignore_errors=True)
+        run._made = not run.directory.exists()
         make_directory(run.directory)
         others = [path for path in run.directory.iterdir() if path.name != LOCK and not is_temporary(path)]
         if others and not _is_run(run.directory):
@@ -86,10 +88,15 @@ class Run:
         if self.temporary:
             yield self
             return
-        with sole_writer(self.directory):
-            for directory in (self.directory, self._cells):
-                remove_left_over(directory)
-            yield self
+        try:
+            with sole_writer(self.directory):
+                for directory in (self.directory, self._cells):
+                    remove_left_over(directory)
+                yield self
+        finally:
+            if self._made:
+                with suppress(OSError):  # it is not empty
+                    self.directory.rmdir()
 
     @classmethod
     def open(cls, directory: str | os.PathLike[str]) -> Run:
@@ -334,10 +341,17 @@ class Run:
     def write_clean(self, answers: str, images: NDArray[np.float32]) -> None:
         """Write the clean images (N, H, W, C) that were attacked, with the question that they belong to.
 
-        Nothing is written where they are there already, or adversarial images are not kept either.
+        Nothing is written where they are there already, or adversarial images are not kept either. A broken file is
+        written anew, with a warning.
         """
-        if self.keep_images and self.read_clean(answers) is None:
-            self.write_arrays("clean", answers, {"images": images.astype(np.float32)})
+        if not self.keep_images:
+            return
+        try:
+            if self.read_clean(answers) is not None:
+                return
+        except StoreError:
+            _log.warning("%s is broken and is written anew", self.directory / "clean.h5")
+        self.write_arrays("clean", answers, {"images": images.astype(np.float32)})
 
     def read_clean(self, answers: str) -> NDArray[np.float32] | None:
         """Return the clean images, or None if there are none, or they belong to another question.

@@ -86,9 +86,20 @@ class FromFile(msgspec.Struct, frozen=True, tag="file", dict=True):
         return content
 
     @cached_property
+    def _state_and_digest(self) -> tuple[tuple[int, ...], str]:
+        """The state of its file before that was read for its digest, and the digest."""
+        state = self._read_state()
+        return state, file_digest(Path(self.source))
+
+    @property
     def sha256(self) -> str:
         """The digest of its file."""
-        return file_digest(Path(self.source))
+        return self._state_and_digest[1]
+
+    def _read_state(self) -> tuple[int, ...]:
+        """Return what changes where the file is written or replaced."""
+        stat = Path(self.source).stat()
+        return stat.st_ino, stat.st_size, stat.st_mtime_ns
 
     def check(self) -> None:
         """Check what can be known before the file is read.
@@ -167,7 +178,7 @@ class FromFile(msgspec.Struct, frozen=True, tag="file", dict=True):
         Raises
         ------
         WeightsError
-            The file is broken, holds more than data, or its arrays do not fit the architecture.
+            The file is broken, holds more than data, its arrays do not fit the architecture, or it changed meanwhile.
         ModelError
             What a function returned is no network of the framework, or the function failed.
         """
@@ -177,6 +188,8 @@ class FromFile(msgspec.Struct, frozen=True, tag="file", dict=True):
             native = call_function(self.source)
         else:
             native, design, info = self._read()
+            if self._read_state() != self._state_and_digest[0]:
+                raise WeightsError(f"{self.source} changed while it was read. Repeat the command once it is written.")
         framework = framework_of(native) or self.framework
         if framework != self.framework:
             raise ModelError(

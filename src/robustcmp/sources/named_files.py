@@ -9,8 +9,10 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from ..deployments import MODULES as RUNTIMES
+from ..deployments import names as deployment_names
 from ..errors import UsageError
 from ..files import json_digest
+from ..frameworks import ALSO, known
 from .deployed import FromDeployedFile
 from .from_code import is_function
 from .from_files import FromFile
@@ -102,6 +104,12 @@ def _read(text: str, architecture: str | None) -> tuple[str, FromFile | FromDepl
             f"{text!r}: the name before the framework should be at most 40 letters, digits, spaces or -_.+@, and begin "
             f"and end with a letter or digit; received {name!r}"
         )
+    others = {*known(), "numpy", *RUNTIMES, *deployment_names(), *ALSO}
+    if name.lower() in others and ALSO.get(name.lower(), name.lower()) != framework:
+        raise UsageError(
+            f"{text!r}: {name} is the name of another framework than {framework}. Write NAME:FRAMEWORK=FILE, with a "
+            "name of your own"
+        )
     properties = dict(note.partition("=")[::2] for note in notes)
     if len(properties) < len(notes):
         raise UsageError(f"{text}: a property is given twice")
@@ -173,6 +181,24 @@ def pair_with_sources(origins: FileOrigins) -> tuple[FileOrigins, list[str]]:
                     "framework, in the same order."
                 )
     return paired, lines
+
+
+def describe_pooling(origins: FileOrigins) -> list[str]:
+    """Return a line for each framework whose networks are counted as trainings without having been named so.
+
+    Examples
+    --------
+    >>> describe_pooling(file_origins(["torch=nets:mine", "torch=nets:other"]))[0].partition(". ")[2]
+    'To compare them, name each: a:torch=nets:mine b:torch=nets:other'
+    """
+    lines = []
+    for name, networks in origins.items():
+        if len(networks) > 1 and name == networks[0].framework:
+            lines.append(
+                f"{name}: {len(networks)} networks are taken as trainings of one model. To compare them, name each: "
+                f"a:{name}={networks[0].source} b:{name}={networks[1].source}{' …' if len(networks) > 2 else ''}"
+            )
+    return lines
 
 
 def describe_normalisation(origins: FileOrigins, channels: int) -> list[str]:
