@@ -26,7 +26,7 @@ from robustcmp.attacks.fgsm import loss_gradient
 from robustcmp.attacks.suite import load_suite
 from robustcmp.cli import command
 from robustcmp.data.dataset import Dataset
-from robustcmp.deployments.deploy import deploy
+from robustcmp.deployments.deploy import _find_or_write, deploy
 from robustcmp.deployments.model import DeployedModel
 from robustcmp.deployments.onnxruntime import OnnxRuntime, write_float
 from robustcmp.deployments.silence import silence
@@ -181,6 +181,19 @@ def test_what_is_broken_in_the_cache_is_converted_again(
         assert deployed("onnxruntime").native.files.sha256 == first.native.files.sha256
     assert main.read_bytes() == content
     assert [path.name for path in (tmp_path / "deployments").iterdir()] == [main.parent.name]
+
+
+def test_of_two_that_convert_at_once_the_first_stays(tmp_path: Path) -> None:
+    onnx = deployments.runtime("onnxruntime")
+
+    def write_first(path: Path) -> None:
+        path.write_bytes(b"first")
+
+    def write(path: Path) -> None:
+        _find_or_write(tmp_path / "network", onnx, write_first)
+        path.write_bytes(b"second")
+
+    assert _find_or_write(tmp_path / "network", onnx, write).read_bytes() == b"first"
 
 
 @pytest.mark.parametrize("name", ["onnxruntime", "litert"])
