@@ -331,8 +331,10 @@ def _fit(
     from ..records.store import Run
     from ..report.format import duration
 
-    chosen = Run(arguments["out"]).manifest().get("about", {}).get("within", {})
-    if chosen.get("seconds") == budget.seconds and suite.attacks.keys() >= {*chosen["attacks"]}:
+    before = Run(arguments["out"]).manifest().get("about", {})
+    chosen = before.get("within", {})
+    is_same = chosen.get("seconds") == budget.seconds and suite.attacks.keys() >= {*chosen["attacks"]}
+    if is_same and _models_and_data(before) == _models_and_data(arguments["about"]):
         attacks: list[str] = chosen["attacks"]
         images: int = chosen["images"]
     else:
@@ -357,6 +359,11 @@ def _fit(
         f"if the models disagree on 5 % of images. To repeat it anywhere: --images {images}"
     )
     return replace(suite, attacks={name: suite.attacks[name] for name in attacks}), images
+
+
+def _models_and_data(about: dict[str, Any]) -> tuple[Any, str]:
+    """Return what a manifest says of the files of models, and the digest of its data."""
+    return about["question"]["models"], about["data"]
 
 
 def _plan(comparison: _Comparison, arguments: dict[str, Any], store: Run) -> Plan:
