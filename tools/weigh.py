@@ -15,15 +15,15 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 OTHER = ("tests", "validation", "benchmarks", "tools", "docs")
 CEILINGS = {
-    "modules in src": 210,
-    "statements in src": 19_450,
-    "definitions in src": 1_520,
-    "public definitions in src": 810,
-    "participle functions in src": 105,
-    "vague names in src": 65,
-    "tuple assignments in src": 185,
+    "modules in src": 208,
+    "statements in src": 19_080,
+    "definitions in src": 1_455,
+    "public definitions in src": 765,
+    "participle functions in src": 41,
+    "vague names in src": 9,
+    "tuple assignments in src": 81,
     "imports of private names in src": 2,
-    "statements in other Python": 20_400,
+    "statements in other Python": 18_100,
     "public members of Evaluation": 30,
     "options of eval": 26,
 }
