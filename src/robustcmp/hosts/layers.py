@@ -18,6 +18,15 @@ WEIGHTS = {
 STATISTICS = ("mean", "variance")
 WITHOUT_WEIGHTS = {"Relu": "relu", "GlobalAveragePool": "global_average_pool", "Flatten": "make_flat"}
 
+# What PyTorch's layers call theirs, and those of frameworks that follow it.
+TORCH_NAMES = {
+    "kernel": "weight",
+    "gamma": "weight",
+    "beta": "bias",
+    "mean": "running_mean",
+    "variance": "running_var",
+}
+
 Layer = Dict[str, Any]
 Flattened = Dict[str, Sequence[int]]  # the (H, W, C) before the flatten that a dense layer follows
 

@@ -5,7 +5,7 @@ from typing import Any, Dict
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
-from layers import LayersNetwork
+from layers import TORCH_NAMES, LayersNetwork
 from protocol import Array, Arrays, serve
 
 mx.set_default_device(mx.cpu)
@@ -16,13 +16,7 @@ class MlxNetwork(LayersNetwork):  # type: ignore[misc]
 
     framework = "mlx"
     version = mx.__version__
-    attributes = {
-        "kernel": "weight",
-        "gamma": "weight",
-        "beta": "bias",
-        "mean": "running_mean",
-        "variance": "running_var",
-    }
+    attributes = TORCH_NAMES
     differences = {
         "initialisation": "kernels and dense biases uniform in ±1/√fan_in, others zero (mlx.nn)",
         "max pool": "tied maxima share the gradient",

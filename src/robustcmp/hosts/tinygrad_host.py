@@ -4,7 +4,7 @@ import importlib.metadata
 from typing import Any, Dict
 
 import numpy as np
-from layers import ChannelsFirst, channels_first, channels_last
+from layers import TORCH_NAMES, ChannelsFirst, channels_first, channels_last
 from protocol import Array, serve
 from tinygrad import Context, Tensor, TinyJit, nn
 from tinygrad.helpers import DEV
@@ -17,13 +17,7 @@ class TinygradNetwork(ChannelsFirst):  # type: ignore[misc]
 
     framework = "tinygrad"
     version = importlib.metadata.version("tinygrad")
-    attributes = {
-        "kernel": "weight",
-        "gamma": "weight",
-        "beta": "bias",
-        "mean": "running_mean",
-        "variance": "running_var",
-    }
+    attributes = TORCH_NAMES
     differences = {
         "initialisation": "kernels and biases uniform in ±1/√fan_in (tinygrad.nn)",
         "batch norm": "the variance moves towards that of n - 1 values",

@@ -4,7 +4,7 @@ from typing import Any, Dict
 
 import torch
 import torch.nn.functional as F
-from layers import ChannelsFirst, channels_first, channels_last
+from layers import TORCH_NAMES, ChannelsFirst, channels_first, channels_last
 from protocol import Array, serve
 from torch import nn
 
@@ -14,13 +14,7 @@ class TorchNetwork(ChannelsFirst):  # type: ignore[misc]
 
     framework = "torch"
     version = torch.__version__
-    attributes = {
-        "kernel": "weight",
-        "gamma": "weight",
-        "beta": "bias",
-        "mean": "running_mean",
-        "variance": "running_var",
-    }
+    attributes = TORCH_NAMES
     differences = {
         "initialisation": "kernels and biases uniform in ±1/√fan_in (torch.nn)",
         "batch norm": "the variance moves towards that of n - 1 values",
