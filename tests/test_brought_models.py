@@ -281,7 +281,11 @@ def tf_function(spec: Any = None, change: Callable[[Any], Any] = lambda x: x) ->
     """Return a function of TensorFlow, or its concrete one for images as a spec says."""
     tf, model = library("tensorflow"), in_keras()
     function = tf.function(lambda x: model(change(x), training=False))
-    return function if spec is None else function.get_concrete_function(spec(tf))
+    if spec is None:
+        return function
+    concrete = function.get_concrete_function(spec(tf))
+    concrete.network = model  # TensorFlow itself holds its variables weakly
+    return concrete
 
 
 def of_applications() -> Any:
