@@ -334,15 +334,6 @@ def test_no_framework_at_all(run: Call, monkeypatch: pytest.MonkeyPatch) -> None
 # what only running shows
 
 
-def test_a_directory_without_the_dataset(run: Call, elsewhere: Path) -> None:
-    for dataset in ("mnist", None):
-        done = run(eval_command.main, *quick(dataset=dataset, data_dir="empty"))
-        assert done.status == 1
-        assert "t10k-images-idx3-ubyte" in done.err
-        assert "received no directory" in done.err
-    assert not (elsewhere / "runs").exists()
-
-
 def test_weights_that_nobody_trained(run: Call) -> None:
     done = run(eval_command.main, *quick(training_seeds=[0, 41]))
     assert done.status == 1
@@ -399,7 +390,6 @@ UNTRAINABLE: dict[str, tuple[dict[str, Any], int, list[str]]] = {
     "file above": ({"out": "quick.toml/x"}, 2, ["quick.toml/x cannot be written: Not a directory"]),
     "abbreviated option": ({"epoch": 3}, 2, ["unknown option --epoch: did you mean --epochs?", "--help"]),
     "no framework": ({"framework": None}, 2, ["required: --framework", "--help"]),
-    "no data": ({"dataset": "mnist", "data_dir": "empty"}, 1, ["train-images-idx3-ubyte", "received no directory"]),
 }
 
 

@@ -98,7 +98,6 @@ OPTIONS = {
     "architecture": "--architecture",
     "batch_size": "--batch-size",
     "batch_sizes": "--batch-size",
-    "data_dir": "--data-dir",
     "dataset": "--dataset",
     "epochs": "--epochs",
     "framework": "--framework",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import sys
 import time
-from argparse import Namespace
+from argparse import ArgumentTypeError, Namespace
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -103,7 +104,6 @@ def _add_models(group: _ArgumentGroup) -> None:
         help="also convert each model and compare what comes out: onnxruntime, onnxruntime-int8, … "
         "(robustcmp list deployments)",
     )
-    group.add_argument("--data-dir", metavar="DIR", help="directory of the dataset")
 
 
 def _add_attacks(group: _ArgumentGroup) -> None:
@@ -116,6 +116,12 @@ def _add_attacks(group: _ArgumentGroup) -> None:
         "arguments that returns an attack, such as robustcmp.attacks.FunctionAttack",
     )
     group.add_argument("--images", type=int, metavar="N", help="number of images (default: the suite's; digits: 100)")
+    group.add_argument(
+        "--within",
+        type=read_time,
+        metavar="TIME",
+        help="choose images and attacks that take at most this long on this machine, as 90s, 10m or 1h",
+    )
     group.add_argument(
         "--repeats",
         nargs="+",
@@ -173,8 +179,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @drop_log_lines()
 def _evaluate(given: Sequence[str]) -> None:
+    start = time.monotonic()
     options = read_options(given)
-    evaluation = compare(options, given)
+    evaluation = compare(options, given, start)
     if evaluation is not None:
         _print(options, evaluation)
         check_complete(evaluation)
@@ -185,10 +192,10 @@ def read_options(arguments: Sequence[str]) -> Namespace:
     return _parser().parse_args(arguments)
 
 
-def compare(options: Namespace, given: Sequence[str], budget: Budget | None = None) -> Evaluation | None:
+def compare(options: Namespace, given: Sequence[str], start: float) -> Evaluation | None:
     """Compare what the options name; None if only an estimate was asked for.
 
-    `given` are the arguments of the command, for the manifest. Images and attacks are chosen to fit into a budget.
+    `given` are the arguments of the command, for the manifest, and `start` is when it began by the monotonic clock.
     """
     # Only now: a mistyped option should not wait for imports.
     from ..attacks.suite import load_suite
@@ -204,6 +211,8 @@ def compare(options: Namespace, given: Sequence[str], budget: Budget | None = No
     repeats = suite.count_repeats(_repeats(options.repeats or [], suite))
     check_numbers(options.images, options.batch_size, options.seed)
     check_device(options.device)
+    if options.within is not None and options.images is not None:
+        raise UsageError("--within chooses the number of images: leave out --images")
     memory = None if options.group_memory is None else options.group_memory * 2**30
     choose_executor(options.executor, Limits(options.group_seconds, memory))
     if "transfer" in options.also and options.no_images:
@@ -217,13 +226,13 @@ def compare(options: Namespace, given: Sequence[str], budget: Budget | None = No
         if options.model:
             options.images = min(suite.images, IMAGES.get(comparison.data.name, suite.images))
     arguments = _arguments(options, suite, repeats, comparison, given)
-    if budget is not None:
-        suite, options.images = _fit(comparison, suite, arguments, budget, tell)
+    if options.within is not None:
+        suite, options.images = _fit(comparison, suite, arguments, options.within, start, tell)
         repeats = {name: repeats[name] for name in suite.attacks}
-        given = [*given, "--images", str(options.images)]
+        given = [*_without_within(given), "--images", str(options.images)]
         arguments = _arguments(options, suite, repeats, comparison, given)
         arguments["about"]["within"] = {
-            "seconds": budget.seconds,
+            "seconds": options.within,
             "images": options.images,
             "attacks": list(suite.attacks),
         }
@@ -260,6 +269,21 @@ def check_complete(evaluation: Evaluation) -> None:
             f"{len(each)} of the attacks on models failed. Everything else is finished, and the same command tries "
             "only these again:\n  " + "\n  ".join(each)
         )
+
+
+def read_time(text: str) -> float:
+    """Return seconds from a time such as 10m."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|h)", text)
+    if not match or float(match[1]) == 0:
+        raise ArgumentTypeError(f"expected a time such as 90s, 10m or 1h, received {text}")
+    return float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2]]
+
+
+def _without_within(given: Sequence[str]) -> list[str]:
+    """Return the arguments of a command without its time."""
+    before = ["", *given]
+    pairs = zip(before, given, strict=False)
+    return [word for previous, word in pairs if previous != "--within" and not word.startswith("--within")]
 
 
 def _add_own(suite: Suite, given: Sequence[str]) -> Suite:
@@ -324,7 +348,7 @@ def _find_finished(options: Namespace, arguments: dict[str, Any]) -> Evaluation 
 
 
 def _fit(
-    comparison: _Comparison, suite: Suite, arguments: dict[str, Any], budget: Budget, tell: Say
+    comparison: _Comparison, suite: Suite, arguments: dict[str, Any], budget: float, start: float, tell: Say
 ) -> tuple[Suite, int]:
     """Choose the attacks and the number of images for a time, from measured speed; as in the run if it has chosen."""
     from ..analysis.gate import fit_within, smallest_margin
@@ -333,7 +357,7 @@ def _fit(
 
     before = Run(arguments["out"]).manifest().get("about", {})
     chosen = before.get("within", {})
-    is_same = chosen.get("seconds") == budget.seconds and suite.attacks.keys() >= {*chosen["attacks"]}
+    is_same = chosen.get("seconds") == budget and suite.attacks.keys() >= {*chosen["attacks"]}
     if is_same and _models_and_data(before) == _models_and_data(arguments["about"]):
         attacks: list[str] = chosen["attacks"]
         images: int = chosen["images"]
@@ -343,19 +367,19 @@ def _fit(
         plan = _plan(comparison, arguments, store)
         now = time.monotonic()
         # The models are loaded once more, for the attacks.
-        used = now - budget.start + now - looked_up + plan.check_seconds()
-        left = USED_OF_BUDGET * budget.seconds - used
+        used = now - start + now - looked_up + plan.check_seconds()
+        left = USED_OF_BUDGET * budget - used
         attacks, images = fit_within(plan.seconds(store), len(plan.images), left)
         if not images:
             raise UsageError(
-                f"--within {duration(budget.seconds)} leaves no time for an image: loading and checking the models "
+                f"--within {duration(budget)} leaves no time for an image: loading and checking the models "
                 f"takes about {duration(used)} on this machine. Allow more time"
             )
     left_out = [name for name in suite.attacks if name not in attacks]
     without = f" without {', '.join(left_out)}" if left_out else ""
     margin = 100 * smallest_margin(images)
     tell(
-        f"{images} images{without} fit into {duration(budget.seconds)}. They show a difference of {margin:.1f} points "
+        f"{images} images{without} fit into {duration(budget)}. They show a difference of {margin:.1f} points "
         f"if the models disagree on 5 % of images. To repeat it anywhere: --images {images}"
     )
     return replace(suite, attacks={name: suite.attacks[name] for name in attacks}), images
@@ -466,13 +490,6 @@ def _repeats(given: Sequence[str], suite: Suite) -> dict[str, int]:
     return repeats
 
 
-class Budget(NamedTuple):
-    """How many seconds a command may take, and when it began by the monotonic clock."""
-
-    seconds: float
-    start: float
-
-
 class _Comparison(NamedTuple):
     """What the options ask about: models that are not loaded yet, and the images."""
 
@@ -497,7 +514,7 @@ def _of_the_zoo(options: Namespace, tell: Say) -> _Comparison:
     check_names(
         options.model, options.dataset or default_dataset(options.model, options.recipe), seeds=seeds or [0], **named
     )
-    data = load_test_set(options.model, options.dataset, options.data_dir, tell, options.recipe)
+    data = load_test_set(options.model, options.dataset, tell, options.recipe)
     if seeds is None:
         frameworks = [options.same_weights] if options.same_weights else options.framework
         seeds = common_seeds(options.model, data.name, frameworks, options.recipe)
@@ -536,7 +553,7 @@ def _from_files(options: Namespace) -> _Comparison:
     dataset = options.dataset or (design and default_dataset(design))
     if dataset is None:
         raise UsageError("expected --dataset: the images that the networks are compared on")
-    data = load_dataset(dataset, "test", data_dir=options.data_dir)
+    data = load_dataset(dataset, "test")
     if len({*data.labels.tolist()}) < 2:
         raise UsageError(
             f"expected images of two classes or more, received one class in {dataset}. In a folder, each class has a "
@@ -580,7 +597,7 @@ def _add_deployments(options: Namespace, comparison: _Comparison) -> _Comparison
         for label, each in comparison.origins.items()
     }
     sources = {label: each for label, each in sources.items() if each}
-    deployed = deployments_of(sources, options.deploy, comparison.dataset, options.data_dir)
+    deployed = deployments_of(sources, options.deploy, comparison.dataset)
     if both := [label for label in deployed if label in comparison.origins]:
         raise UsageError(
             f"{both[0]} is compared as a file and asked for with --deploy: leave out one of them, or compare twice"
