@@ -68,9 +68,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 @drop_log_lines()
-def _gate(given: Sequence[str]) -> int:
+def _gate(words: Sequence[str]) -> int:
     start = time.monotonic()
-    options = _parser().parse_args(given)
+    options = _parser().parse_args(words)
     if len(options.models) < 2:
         raise UsageError(f"expected two models or more, the baseline first; received {options.models[0]} alone")
     margin = read_points("--margin", options.margin)
