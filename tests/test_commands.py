@@ -291,6 +291,10 @@ UNUSABLE: dict[str, tuple[dict[str, Any], list[str]]] = {
     "no dataset": ({"dataset": "fashion_mnist"}, ["unknown dataset 'fashion_mnist'", "npz:FILE or folder:DIR"]),
     "runtime by another name": ({"deploy": "onnx"}, ["unknown deployment 'onnx': did you mean 'onnxruntime'?"]),
     "another analysis": ({"also": "transfers"}, ["unknown --also 'transfers'", "did you mean 'transfer'"]),
+    "a limit of what": ({"executor": "isolated,minutes=5"}, ["seconds=S or memory=GIB", "'minutes=5'"]),
+    "no time for an attack": ({"executor": "seconds=0"}, ["group_seconds should be above 0", "See --executor."]),
+    "no unit": ({"within": 10}, ["a time such as 90s, 10m or 1h, received 10"]),
+    "images and a time": ({"within": "10m", "images": 4}, ["--within chooses the number of images: leave out --images"]),
     "no model": ({"model": None}, ["one of the arguments --model --weights is required", "--help"]),
 }
 
@@ -332,6 +336,15 @@ def test_no_framework_at_all(run: Call, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 # what only running shows
+
+
+def test_a_directory_without_the_dataset(run: Call, elsewhere: Path) -> None:
+    for dataset in ("mnist", None):
+        done = run(eval_command.main, *quick(dataset=dataset, data_dir="empty"))
+        assert done.status == 1
+        assert "t10k-images-idx3-ubyte" in done.err
+        assert "received no directory" in done.err
+    assert not (elsewhere / "runs").exists()
 
 
 def test_weights_that_nobody_trained(run: Call) -> None:
@@ -390,6 +403,7 @@ UNTRAINABLE: dict[str, tuple[dict[str, Any], int, list[str]]] = {
     "file above": ({"out": "quick.toml/x"}, 2, ["quick.toml/x cannot be written: Not a directory"]),
     "abbreviated option": ({"epoch": 3}, 2, ["unknown option --epoch: did you mean --epochs?", "--help"]),
     "no framework": ({"framework": None}, 2, ["required: --framework", "--help"]),
+    "no data": ({"dataset": "mnist", "data_dir": "empty"}, 1, ["train-images-idx3-ubyte", "received no directory"]),
 }
 
 

@@ -396,7 +396,8 @@ def test_digits_stand_in_for_mnist_only_where_no_dataset_was_asked_for(
     assert len(said) == 1
     assert said[0].startswith("mnist is not available (")
     assert "so this run uses digits" in said[0]
-    with pytest.raises(MissingDataError, match="no network"):
-        recipes.load_test_set("lenet5", "mnist", say=said.append)
+    for options in ({"dataset": "mnist"}, {"data_dir": "nowhere"}):
+        with pytest.raises(MissingDataError, match="no network"):
+            recipes.load_test_set("lenet5", say=said.append, **options)
     assert recipes.load_test_set("lenet5", "digits", say=said.append) is digits
     assert len(said) == 1

@@ -56,6 +56,7 @@ def _parser() -> Parser:
     network.add_argument(
         "--training-seed", type=int, default=0, metavar="N", help="the first training, or whose weights"
     )
+    network.add_argument("--data-dir", metavar="DIR", help="directory of the dataset")
     how = parser.add_argument_group("how")
     how.add_argument(
         "--batch-size",

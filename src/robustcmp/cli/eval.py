@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..attacks.suite import Suite
     from ..data.dataset import Dataset
     from ..evaluation import Evaluation
+    from ..processes import Limits
     from ..records.store import Run
     from ..runs.plan import Plan
     from ..sources.deployed import AnyOrigin
@@ -103,6 +104,7 @@ def _add_models(parser: Parser) -> None:
         help="also convert each model and compare what comes out: onnxruntime, onnxruntime-int8, … "
         "(robustcmp list deployments)",
     )
+    group.add_argument("--data-dir", metavar="DIR", help="directory of the dataset")
 
 
 def _add_attacks(parser: Parser) -> None:
@@ -152,12 +154,9 @@ def _add_machine(parser: Parser) -> None:
         help="where attacks run: in this process (in-process), in a process for each framework, so that a crash ends "
         "one attack on one model (isolated), in workers on this machine (dask:4) or of a scheduler of Dask "
         "(tcp://HOST:8786); --weights are tried there before they are loaded here; auto is isolated if attacks take "
-        "more than about three minutes",
+        "more than about three minutes. Limits of one attack on one model can follow, memory in GiB: "
+        "isolated,seconds=3600,memory=8",
     )
-    group.add_argument(
-        "--group-seconds", type=float, metavar="S", help="longest time of one attack on one model, with loading it"
-    )
-    group.add_argument("--group-memory", type=float, metavar="GIB", help="most memory of one attack on one model")
     group.add_argument("--dry-run", action="store_true", help="print what would be done and how long it would take")
 
 
@@ -202,7 +201,6 @@ def compare(options: Namespace, words: Sequence[str], start: float) -> Evaluatio
     # Only now: a mistyped option should not wait for imports.
     from ..attacks.suite import load_suite
     from ..frameworks import check_device
-    from ..processes import Limits
     from ..runs.executors import choose_executor
     from ..runs.followups import check_conditional
     from ..runs.question import check_numbers
@@ -215,8 +213,8 @@ def compare(options: Namespace, words: Sequence[str], start: float) -> Evaluatio
     check_device(options.device)
     if options.within is not None and options.images is not None:
         raise UsageError("--within chooses the number of images: leave out --images")
-    memory = None if options.group_memory is None else options.group_memory * 2**30
-    choose_executor(options.executor, Limits(options.group_seconds, memory))
+    executor, limits = _read_executor(options.executor)
+    choose_executor(executor, limits)
     if "transfer" in options.also and options.no_images:
         raise UsageError("--also transfer needs the adversarial images, so it cannot be combined with --no-images")
     if "conditioning" in options.also:
@@ -248,7 +246,7 @@ def compare(options: Namespace, words: Sequence[str], start: float) -> Evaluatio
         from ..compare import evaluate
 
         tell(introduction)
-        where = {"executor": options.executor, "group_seconds": options.group_seconds, "group_memory": memory}
+        where = {"executor": executor, "group_seconds": limits.seconds, "group_memory": limits.memory}
         evaluation = evaluate(comparison.origins, comparison.data.images, comparison.data.labels, **where, **arguments)
     for measure in _list_missing(options, evaluation):
         measure(progress=not options.quiet)
@@ -271,6 +269,25 @@ def check_complete(evaluation: Evaluation) -> None:
             f"{len(each)} of the attacks on models failed. Everything else is finished, and the same command tries "
             "only these again:\n  " + "\n  ".join(each)
         )
+
+
+def _read_executor(text: str) -> tuple[str, Limits]:
+    """Read where attacks run and what limits them, such as ``isolated,seconds=3600,memory=8``."""
+    from ..processes import Limits
+
+    words = text.split(",")
+    executor = "auto" if "=" in words[0] else words.pop(0)
+    seconds = None
+    memory = None
+    for word in words:
+        match = re.fullmatch(r"(seconds|memory)=([-\d.]+)", word)
+        if not match:
+            raise UsageError(f"--executor: expected seconds=S or memory=GIB as its limits, received {word!r}")
+        if match[1] == "seconds":
+            seconds = float(match[2])
+        else:
+            memory = float(match[2]) * 2**30
+    return executor, Limits(seconds, memory)
 
 
 def read_time(text: str) -> float:
@@ -516,7 +533,7 @@ def _of_the_zoo(options: Namespace, tell: Say) -> _Comparison:
     check_names(
         options.model, options.dataset or default_dataset(options.model, options.recipe), seeds=seeds or [0], **named
     )
-    data = load_test_set(options.model, options.dataset, tell, options.recipe)
+    data = load_test_set(options.model, options.dataset, options.data_dir, tell, options.recipe)
     if seeds is None:
         frameworks = [options.same_weights] if options.same_weights else options.framework
         seeds = common_seeds(options.model, data.name, frameworks, options.recipe)
@@ -555,7 +572,7 @@ def _from_files(options: Namespace) -> _Comparison:
     dataset = options.dataset or (design and default_dataset(design))
     if dataset is None:
         raise UsageError("expected --dataset: the images that the networks are compared on")
-    data = load_dataset(dataset, "test")
+    data = load_dataset(dataset, "test", data_dir=options.data_dir)
     if len({*data.labels.tolist()}) < 2:
         raise UsageError(
             f"expected images of two classes or more, received one class in {dataset}. In a folder, each class has a "
@@ -599,7 +616,7 @@ def _add_deployments(options: Namespace, comparison: _Comparison) -> _Comparison
         for label, each in comparison.origins.items()
     }
     sources = {label: each for label, each in sources.items() if each}
-    deployed = deployments_of(sources, options.deploy, comparison.dataset)
+    deployed = deployments_of(sources, options.deploy, comparison.dataset, options.data_dir)
     if both := [label for label in deployed if label in comparison.origins]:
         raise UsageError(
             f"{both[0]} is compared as a file and asked for with --deploy: leave out one of them, or compare twice"

@@ -32,6 +32,7 @@ def _parser() -> Parser:
     group.add_argument("--recipe", default="default", metavar="NAME", help="a recipe of zoo/MODEL.toml")
     group.add_argument("--training-seeds", type=int, nargs="+", default=[0], metavar="N", help="one training each")
     group.add_argument("--epochs", type=int, metavar="N", help="number of epochs (default: the recipe's)")
+    group.add_argument("--data-dir", metavar="DIR", help="directory of the dataset")
     machine = parser.add_argument_group("machine and output")
     machine.add_argument("--device", default="auto", metavar="NAME", help="auto, cpu or cuda")
     machine.add_argument("--out", metavar="DIR", help="directory for the weights (default: the user cache)")
@@ -78,6 +79,7 @@ def _train(given: Sequence[str]) -> None:
                     epochs=options.epochs,
                     device=options.device,
                     out=options.out,
+                    data_dir=options.data_dir,
                     progress=progress,
                 )
             say(f"test accuracy {model.info['test_accuracy']:.4f}")

@@ -167,6 +167,7 @@ def load_for(
 def load_test_set(
     model: str,
     dataset: str | None = None,
+    data_dir: str | os.PathLike[str] | None = None,
     say: Callable[[str], None] = lambda text: None,
     recipe: str = "default",
 ) -> Dataset:
@@ -184,8 +185,8 @@ def load_test_set(
     """
     get_architecture(model)
     default = default_dataset(model, recipe)
-    if dataset is not None or FALLBACK_DATASET not in _recipes(model, recipe):
-        return load_for(model, dataset or default, "test", recipe=recipe)
+    if dataset is not None or data_dir is not None or FALLBACK_DATASET not in _recipes(model, recipe):
+        return load_for(model, dataset or default, "test", data_dir, recipe)
     try:
         return load_dataset(default, "test")
     except MissingDataError as error:
