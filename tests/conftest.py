@@ -69,6 +69,7 @@ CAPABILITIES: dict[str, frozenset[str]] = {
     "tensorflow@1.15": frozenset({"trainable", "gradients", "first of equals"}),
     "chainer": frozenset({"trainable", "gradients", "first of equals"}),
     "mxnet": frozenset({"trainable", "gradients", "first of equals"}),
+    "cntk": frozenset({"trainable", "gradients", "first of equals"}),
     "paddle": frozenset({"trainable", "gradients", "first of equals"}),
     "mlx": frozenset({"trainable", "gradients"}),
     "tinygrad": frozenset({"trainable", "gradients"}),

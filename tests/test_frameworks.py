@@ -284,6 +284,7 @@ INITIALISATION: dict[str, Callable[[int, int], tuple[float | None, float, float]
     "mlx": lambda inputs, outputs: (inputs**-0.5, (3 * inputs) ** -0.5, inputs**-0.5),
     "tinygrad": lambda inputs, outputs: (inputs**-0.5, (3 * inputs) ** -0.5, inputs**-0.5),
     "mlx conv2": lambda inputs, outputs: (inputs**-0.5, (3 * inputs) ** -0.5, 0.0),
+    "cntk": glorot,
     "paddle": glorot,
     "paddle conv2": lambda inputs, outputs: (None, (2 / inputs) ** 0.5, 0.0),
     "chainer": lambda inputs, outputs: (None, inputs**-0.5, 0.0),  # no end to a normal
@@ -434,7 +435,7 @@ def test_a_step_is_the_same_step_in_every_framework(
         moved = expected[its] - weights[its] * 0.9
         if kind == "variance":
             m, epsilon = places[layer], 1e-5
-            if framework.name not in ("torch@1.0", "chainer", "tinygrad"):
+            if framework.name not in ("torch@1.0", "chainer", "tinygrad", "cntk"):
                 moved *= 1 - 1 / m
             if framework.name == "theano":
                 moved = (moved + 0.1 * epsilon) * m / (m - 1 - epsilon)

@@ -60,6 +60,7 @@ ONLY_IN = {
     "jax": {"frameworks/jax.py", "hosts/keras3_host.py"},
     "chainer": {"hosts/chainer_host.py"},
     "mxnet": {"hosts/mxnet_host.py"},
+    "cntk": {"hosts/cntk_host.py"},
     "paddle": {"hosts/paddle_host.py"},
     "mlx": {"hosts/mlx_host.py"},
     "tinygrad": {"hosts/tinygrad_host.py"},
