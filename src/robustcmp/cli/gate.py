@@ -11,8 +11,7 @@ from pathlib import Path
 from ..errors import UsageError
 from .command import Parser, run_command, say
 from .eval import check_complete, compare, read_options, read_time
-from .screen import screen_width, use_color
-from .streams import drop_log_lines
+from .screen import drop_log_lines, screen_width, use_color
 
 STATUS = {"passed": 0, "easier": 3, "less accurate": 3, "not shown": 4}
 
@@ -77,7 +76,7 @@ def _gate(words: Sequence[str]) -> int:
     accuracy_margin = margin
     if options.accuracy_margin is not None:
         accuracy_margin = read_points("--accuracy-margin", options.accuracy_margin)
-    from ..sources.by_ending import describe_files
+    from ..sources.named_files import describe_files
 
     arguments = _as_comparison(options, describe_files(options.models))
     evaluation = compare(read_options(arguments), arguments, start)
