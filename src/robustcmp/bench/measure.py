@@ -368,8 +368,8 @@ def _plan(
     for repetition in range(repetitions):
         key = np.array([seed & 0xFFFF_FFFF_FFFF_FFFF, repetition], np.uint64)
         for index in np.random.Generator(np.random.Philox(key=key)).permutation(len(series)):
-            asked, job, content = series[index]
-            request = msgspec.structs.replace(asked, repetition=repetition)
+            request, job, content = series[index]
+            request = msgspec.structs.replace(request, repetition=repetition)
             if isinstance(job, TrainingJob):  # another training, so that accuracies are repeated, too
                 again = msgspec.structs.replace(job.origin, seed=job.origin.seed + repetition)
                 job = msgspec.structs.replace(job, origin=again)

@@ -18,8 +18,6 @@ from .screen import screen_width, show, use_color
 from .streams import drop_log_lines
 
 if TYPE_CHECKING:
-    from argparse import _ArgumentGroup
-
     from ..attacks.suite import Suite
     from ..data.dataset import Dataset
     from ..evaluation import Evaluation
@@ -45,14 +43,15 @@ def _parser() -> Parser:
         "  python -m robustcmp.eval --model lenet5 --same-weights torch --suite control",
         usage="%(prog)s (--model NAME | --weights [NAME:]FRAMEWORK=FILE ...) [options]",
     )
-    _add_models(parser.add_argument_group("what to compare"))
-    _add_attacks(parser.add_argument_group("attacks"))
-    _add_machine(parser.add_argument_group("machine"))
-    _add_output(parser.add_argument_group("output"))
+    _add_models(parser)
+    _add_attacks(parser)
+    _add_machine(parser)
+    _add_output(parser)
     return parser
 
 
-def _add_models(group: _ArgumentGroup) -> None:
+def _add_models(parser: Parser) -> None:
+    group = parser.add_argument_group("what to compare")
     models = group.add_mutually_exclusive_group(required=True)
     models.add_argument("--model", metavar="NAME", help="lenet1, lenet5, resnet20, vgg16 or FILE.toml")
     models.add_argument(
@@ -106,7 +105,8 @@ def _add_models(group: _ArgumentGroup) -> None:
     group.add_argument("--data-dir", metavar="DIR", help="directory of the dataset")
 
 
-def _add_attacks(group: _ArgumentGroup) -> None:
+def _add_attacks(parser: Parser) -> None:
+    group = parser.add_argument_group("attacks")
     group.add_argument(
         "--suite",
         nargs="+",
@@ -135,7 +135,8 @@ def _add_attacks(group: _ArgumentGroup) -> None:
     )
 
 
-def _add_machine(group: _ArgumentGroup) -> None:
+def _add_machine(parser: Parser) -> None:
+    group = parser.add_argument_group("machine")
     group.add_argument("--device", default="auto", metavar="NAME", help="auto, cpu or cuda")
     group.add_argument("--batch-size", type=int, metavar="N", help="images per forward pass (default: measured)")
     group.add_argument(
@@ -154,7 +155,8 @@ def _add_machine(group: _ArgumentGroup) -> None:
     group.add_argument("--dry-run", action="store_true", help="print what would be done and how long it would take")
 
 
-def _add_output(group: _ArgumentGroup) -> None:
+def _add_output(parser: Parser) -> None:
+    group = parser.add_argument_group("output")
     group.add_argument(
         "--out",
         metavar="DIR",
@@ -172,9 +174,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 @drop_log_lines()
-def _evaluate(given: Sequence[str]) -> None:
-    options = read_options(given)
-    evaluation = compare(options, given)
+def _evaluate(words: Sequence[str]) -> None:
+    options = read_options(words)
+    evaluation = compare(options, words)
     if evaluation is not None:
         _print(options, evaluation)
         check_complete(evaluation)
@@ -185,10 +187,10 @@ def read_options(arguments: Sequence[str]) -> Namespace:
     return _parser().parse_args(arguments)
 
 
-def compare(options: Namespace, given: Sequence[str], budget: Budget | None = None) -> Evaluation | None:
+def compare(options: Namespace, words: Sequence[str], budget: Budget | None = None) -> Evaluation | None:
     """Compare what the options name; None if only an estimate was asked for.
 
-    `given` are the arguments of the command, for the manifest. Images and attacks are chosen to fit into a budget.
+    `words` are the arguments of the command, for the manifest. Images and attacks are chosen to fit into a budget.
     """
     # Only now: a mistyped option should not wait for imports.
     from ..attacks.suite import load_suite
@@ -216,12 +218,12 @@ def compare(options: Namespace, given: Sequence[str], budget: Budget | None = No
         options.images = suite.images
         if options.model:
             options.images = min(suite.images, IMAGES.get(comparison.data.name, suite.images))
-    arguments = _arguments(options, suite, repeats, comparison, given)
+    arguments = _arguments(options, suite, repeats, comparison, words)
     if budget is not None:
         suite, options.images = _fit(comparison, suite, arguments, budget, tell)
         repeats = {name: repeats[name] for name in suite.attacks}
-        given = [*given, "--images", str(options.images)]
-        arguments = _arguments(options, suite, repeats, comparison, given)
+        words = [*words, "--images", str(options.images)]
+        arguments = _arguments(options, suite, repeats, comparison, words)
         arguments["about"]["within"] = {
             "seconds": budget.seconds,
             "images": options.images,
@@ -262,31 +264,31 @@ def check_complete(evaluation: Evaluation) -> None:
         )
 
 
-def _add_own(suite: Suite, given: Sequence[str]) -> Suite:
+def _add_own(suite: Suite, words: Sequence[str]) -> Suite:
     """Return a suite with attacks of the user's, ``NAME=module:function``, beside its own."""
     from ..attacks.suite import check_attack
     from ..sources.from_code import call_function, is_function
 
-    own: dict[str, Any] = {}
-    for text in given:
+    added: dict[str, Any] = {}
+    for text in words:
         name, _, source = text.partition("=")
         if not is_function(source):
             raise UsageError(f"--suite: expected NAME=module:function, received {text!r}")
-        if name in suite.attacks or name in own:
+        if name in suite.attacks or name in added:
             raise UsageError(f"--suite: {name} is the name of another attack of the suite {suite.name}")
         try:
-            own[name] = call_function(source)
+            added[name] = call_function(source)
         except ModelError as error:
             raise UsageError(
                 f"--suite: {error}. Name a function without arguments that returns an attack, such as "
                 "robustcmp.attacks.FunctionAttack(function, epsilon=0.1)"
             ) from error
-        check_attack(name, own[name])
-    return replace(suite, name="-".join([suite.name, *own]), attacks=suite.attacks | own)
+        check_attack(name, added[name])
+    return replace(suite, name="-".join([suite.name, *added]), attacks=suite.attacks | added)
 
 
 def _arguments(
-    options: Namespace, suite: Suite, repeats: dict[str, int], comparison: _Comparison, given: Sequence[str]
+    options: Namespace, suite: Suite, repeats: dict[str, int], comparison: _Comparison, words: Sequence[str]
 ) -> dict[str, Any]:
     """Return the arguments of `evaluate` after the models and the images."""
     from ..sources.deployed import fingerprints
@@ -303,7 +305,7 @@ def _arguments(
         "batch_size": options.batch_size,
         "keep_images": not options.no_images,
         "about": comparison.about
-        | {"question": question, "command": shlex.join(["python", "-m", "robustcmp.eval", *given])},
+        | {"question": question, "command": shlex.join(["python", "-m", "robustcmp.eval", *words])},
         "device": options.device,
         "progress": not options.quiet,
     }
@@ -454,10 +456,10 @@ def _print(options: Namespace, evaluation: Evaluation) -> None:
     show(f"\nReport: {page}" + ("" if options.full else "   All tables: --full"))
 
 
-def _repeats(given: Sequence[str], suite: Suite) -> dict[str, int]:
+def _repeats(words: Sequence[str], suite: Suite) -> dict[str, int]:
     """Read numbers of repeats, of all attacks of a suite (``10``) or of one (``boundary=2``)."""
     repeats: dict[str, int] = {}
-    for text in given:
+    for text in words:
         attack, _, number = text.rpartition("=")
         try:
             repeats |= {attack: int(number)} if attack else dict.fromkeys(suite.attacks, int(number))
@@ -507,7 +509,7 @@ def _of_the_zoo(options: Namespace, tell: Say) -> _Comparison:
     for framework, trained in {origin.framework: each for each in origins.values() for origin in each}.items():
         count = f"{len(trained)} trainings" if len(trained) > 1 else "one training"
         alike.setdefault(f"{count} each, {describe_sources(trained)}", []).append(framework)
-    trainings = [f"{options.model} on {data.name}: {', '.join(names)}; {what}" for what, names in alike.items()]
+    trainings = [f"{options.model} on {data.name}: {', '.join(names)}; {about}" for about, names in alike.items()]
     model = get_architecture(options.model).name
     about = {"model": model, "dataset": data.name, "recipe": options.recipe, "data": data.digest}
     suffix = f"-same-weights-{options.same_weights}" if options.same_weights else ""

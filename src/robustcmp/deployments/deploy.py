@@ -277,7 +277,8 @@ def _overlap(first: tuple[float, float], other: tuple[float, float]) -> float:
 
 def _check_levels(main: Path, session: Session, received: NDArray[np.float32], is_stated: bool) -> None:
     """Raise `DeploymentError` if a quantised input was made for other images than it gets, unless this is stated."""
-    lower, upper = float(received.min()), float(received.max())
+    lower = float(received.min())
+    upper = float(received.max())
     if session.levels is None or _overlap((lower, upper), session.levels) >= ALIKE:
         return
     if is_stated:

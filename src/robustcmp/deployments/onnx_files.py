@@ -31,9 +31,11 @@ from ..networks.weights import Weights
 from ..untrusted import read_network
 from .sessions import Tensor
 
-OPSET, IR = 17, 8  # old enough for every runtime, new enough for all of our layers
+OPSET = 17  # old enough for every runtime, new enough for all of our layers
+IR = 8  # of the same age
 PRODUCER = "robustcmp"
-IMAGES, LOGITS = "images", "logits"
+IMAGES = "images"
+LOGITS = "logits"
 MOST_BYTES = 2**31 - 1
 """A protocol buffer has less."""
 LOCATION = b"location"
@@ -74,7 +76,9 @@ class _Writer:
     """The nodes of a graph, one after another."""
 
     def __init__(self, onnx: Any, architecture: Architecture, weights: Weights):
-        self._onnx, self._architecture, self._weights = onnx, architecture, weights
+        self._onnx = onnx
+        self._architecture = architecture
+        self._weights = weights
         self.nodes: list[Any] = []
         self.arrays: list[Any] = []
 
@@ -116,8 +120,8 @@ class _Writer:
         array = self._weights[whole]
         if order:
             array = array.transpose(order)
-        elif name == "kernel" and layer in self._architecture.flattened:
-            array = _rows_by_channel(array, self._architecture.flattened[layer])
+        elif name == "kernel" and layer in self._architecture.flat_shapes:
+            array = _rows_by_channel(array, self._architecture.flat_shapes[layer])
         self.arrays.append(self._onnx.numpy_helper.from_array(np.ascontiguousarray(array), whole))
         return whole
 

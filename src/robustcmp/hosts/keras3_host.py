@@ -30,7 +30,8 @@ class _Momentum(keras.optimizers.Optimizer):  # type: ignore[misc]
 
     def __init__(self, momentum: float, decay: float) -> None:
         super().__init__(learning_rate=0.1, name="momentum")
-        self._momentum, self._decay = momentum, decay
+        self._momentum = momentum
+        self._decay = decay
 
     def build(self, variables: Any) -> None:
         super().build(variables)
@@ -120,7 +121,8 @@ elif BACKEND == "jax":
         def pull_back(weights: Any, images: Any, v: Any) -> Any:
             return jax.vjp(lambda x: answer(weights, x), images)[1](v)[0]
 
-        logits, vjp = jax.jit(answer), jax.jit(pull_back)
+        logits = jax.jit(answer)
+        vjp = jax.jit(pull_back)
 
         def weights() -> Any:
             variables = model.trainable_variables, model.non_trainable_variables
