@@ -32,8 +32,8 @@ def arrays_of(source: Model, layer: Conv | Dense) -> tuple[NDArray[Any], NDArray
     assert source.architecture is not None
     assert source.weights is not None
     kernel = source.weights[f"{layer.name}/kernel"]
-    if layer.name in source.architecture.flattened:
-        image = kernel.reshape(*source.architecture.flattened[layer.name], -1)
+    if layer.name in source.architecture.flat_shapes:
+        image = kernel.reshape(*source.architecture.flat_shapes[layer.name], -1)
         kernel = image.transpose(2, 0, 1, 3).reshape(kernel.shape)
     return kernel.transpose(3, 2, 0, 1) if kernel.ndim == 4 else kernel.T, source.weights[f"{layer.name}/bias"]
 
