@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import ControlError, GroupError, ModelError, UsageError
 from .command import Parser, run_command, say
-from .screen import screen_width, show, use_color
-from .streams import drop_log_lines
+from .screen import drop_log_lines, screen_width, show, use_color
 
 if TYPE_CHECKING:
     from ..attacks.suite import Suite

@@ -12,8 +12,7 @@ from pathlib import Path
 from ..errors import UsageError
 from .command import Parser, run_command, say
 from .eval import Budget, check_complete, compare, read_options
-from .screen import screen_width, use_color
-from .streams import drop_log_lines
+from .screen import drop_log_lines, screen_width, use_color
 
 STATUS = {"passed": 0, "easier": 3, "less accurate": 3, "not shown": 4}
 
@@ -79,7 +78,7 @@ def _gate(given: Sequence[str]) -> int:
     accuracy_margin = margin
     if options.accuracy_margin is not None:
         accuracy_margin = read_points("--accuracy-margin", options.accuracy_margin)
-    from ..sources.by_ending import describe_files
+    from ..sources.named_files import describe_files
 
     budget = None if options.within is None else Budget(_read_time(options.within), start)
     arguments = _as_comparison(options, describe_files(options.models))
