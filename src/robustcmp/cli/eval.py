@@ -245,7 +245,7 @@ def compare(options: Namespace, words: Sequence[str], start: float) -> Evaluatio
         from ..compare import evaluate
 
         tell(introduction)
-        where = {"executor": executor, "group_seconds": limits.seconds, "group_memory": limits.memory}
+        where: dict[str, Any] = {"executor": executor, "group_seconds": limits.seconds, "group_memory": limits.memory}
         evaluation = evaluate(comparison.origins, comparison.data.images, comparison.data.labels, **where, **arguments)
     for measure in _list_missing(options, evaluation):
         measure(progress=not options.quiet)
