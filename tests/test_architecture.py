@@ -103,8 +103,8 @@ def test_a_layers_shapes(
 
 
 def test_only_a_dense_layer_right_after_a_flatten_is_reordered(tiny: Architecture) -> None:
-    assert tiny.flattened == {"dense1": (2, 3, 5)}
-    assert {name: shapes.flattened for name, shapes in ARCHITECTURES.items()} == {
+    assert tiny.flat_shapes == {"dense1": (2, 3, 5)}
+    assert {name: shapes.flat_shapes for name, shapes in ARCHITECTURES.items()} == {
         "lenet1": {"logits": (4, 4, 12)},
         "lenet5": {"dense1": (4, 4, 16)},
         "resnet20": {},

@@ -205,7 +205,9 @@ class Child:
     """
 
     def __init__(self, target: str, limits: Limits, environment: Mapping[str, str] | None = None):
-        self._target, self._limits, self._environment = target, limits, environment
+        self._target = target
+        self._limits = limits
+        self._environment = environment
         self._process: Process | None = None
         self._connection: Connection[Any, Any]
 
@@ -225,7 +227,9 @@ class Child:
         Died
             The process ended before that, or reached a limit and was ended.
         """
-        process, begun, is_over = self.start(), time.monotonic(), False
+        process = self.start()
+        begun = time.monotonic()
+        is_over = False
         try:
             self._send(process, content)
             while not is_over:
@@ -272,7 +276,8 @@ class Child:
     def close(self) -> None:
         """End the process, if there is one."""
         if self._process is not None:
-            process, self._process = self._process, None
+            process = self._process
+            self._process = None
             self._connection.close()
             process.close()
 

@@ -35,9 +35,8 @@ from ..sources.training import check_batches
 from ..threads import cores, processors
 from .benchmark import Benchmark, open_benchmark
 from .jobs import NotApplicable, PredictionJob, TrainingJob
-from .machine import check_gpu, check_psutil
 from .measurement import SEMANTICS, Asked, Measurement, Task
-from .process import Failure, Job, run
+from .process import Failure, Job, check_gpu, check_psutil, run
 from .store import BenchmarkStore, Manifest, Planned
 from .words import describe_measurement
 
@@ -368,8 +367,8 @@ def _plan(
     for repetition in range(repetitions):
         key = np.array([seed & 0xFFFF_FFFF_FFFF_FFFF, repetition], np.uint64)
         for index in np.random.Generator(np.random.Philox(key=key)).permutation(len(series)):
-            asked, job, content = series[index]
-            request = msgspec.structs.replace(asked, repetition=repetition)
+            request, job, content = series[index]
+            request = msgspec.structs.replace(request, repetition=repetition)
             if isinstance(job, TrainingJob):  # another training, so that accuracies are repeated, too
                 again = msgspec.structs.replace(job.origin, seed=job.origin.seed + repetition)
                 job = msgspec.structs.replace(job, origin=again)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import sys
 import time
-from argparse import Namespace
+from argparse import ArgumentTypeError, Namespace
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -14,15 +15,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import ControlError, GroupError, ModelError, UsageError
 from .command import Parser, run_command, say
-from .screen import screen_width, show, use_color
-from .streams import drop_log_lines
+from .screen import drop_log_lines, screen_width, show, use_color
 
 if TYPE_CHECKING:
-    from argparse import _ArgumentGroup
-
     from ..attacks.suite import Suite
     from ..data.dataset import Dataset
     from ..evaluation import Evaluation
+    from ..processes import Limits
     from ..records.store import Run
     from ..runs.plan import Plan
     from ..sources.deployed import AnyOrigin
@@ -45,14 +44,15 @@ def _parser() -> Parser:
         "  python -m robustcmp.eval --model lenet5 --same-weights torch --suite control",
         usage="%(prog)s (--model NAME | --weights [NAME:]FRAMEWORK=FILE ...) [options]",
     )
-    _add_models(parser.add_argument_group("what to compare"))
-    _add_attacks(parser.add_argument_group("attacks"))
-    _add_machine(parser.add_argument_group("machine"))
-    _add_output(parser.add_argument_group("output"))
+    _add_models(parser)
+    _add_attacks(parser)
+    _add_machine(parser)
+    _add_output(parser)
     return parser
 
 
-def _add_models(group: _ArgumentGroup) -> None:
+def _add_models(parser: Parser) -> None:
+    group = parser.add_argument_group("what to compare")
     models = group.add_mutually_exclusive_group(required=True)
     models.add_argument("--model", metavar="NAME", help="lenet1, lenet5, resnet20, vgg16 or FILE.toml")
     models.add_argument(
@@ -106,7 +106,8 @@ def _add_models(group: _ArgumentGroup) -> None:
     group.add_argument("--data-dir", metavar="DIR", help="directory of the dataset")
 
 
-def _add_attacks(group: _ArgumentGroup) -> None:
+def _add_attacks(parser: Parser) -> None:
+    group = parser.add_argument_group("attacks")
     group.add_argument(
         "--suite",
         nargs="+",
@@ -116,6 +117,12 @@ def _add_attacks(group: _ArgumentGroup) -> None:
         "arguments that returns an attack, such as robustcmp.attacks.FunctionAttack",
     )
     group.add_argument("--images", type=int, metavar="N", help="number of images (default: the suite's; digits: 100)")
+    group.add_argument(
+        "--within",
+        type=read_time,
+        metavar="TIME",
+        help="choose images and attacks that take at most this long on this machine, as 90s, 10m or 1h",
+    )
     group.add_argument(
         "--repeats",
         nargs="+",
@@ -135,7 +142,8 @@ def _add_attacks(group: _ArgumentGroup) -> None:
     )
 
 
-def _add_machine(group: _ArgumentGroup) -> None:
+def _add_machine(parser: Parser) -> None:
+    group = parser.add_argument_group("machine")
     group.add_argument("--device", default="auto", metavar="NAME", help="auto, cpu or cuda")
     group.add_argument("--batch-size", type=int, metavar="N", help="images per forward pass (default: measured)")
     group.add_argument(
@@ -145,16 +153,14 @@ def _add_machine(group: _ArgumentGroup) -> None:
         help="where attacks run: in this process (in-process), in a process for each framework, so that a crash ends "
         "one attack on one model (isolated), in workers on this machine (dask:4) or of a scheduler of Dask "
         "(tcp://HOST:8786); --weights are tried there before they are loaded here; auto is isolated if attacks take "
-        "more than about three minutes",
+        "more than about three minutes. Limits of one attack on one model can follow, memory in GiB: "
+        "isolated,seconds=3600,memory=8",
     )
-    group.add_argument(
-        "--group-seconds", type=float, metavar="S", help="longest time of one attack on one model, with loading it"
-    )
-    group.add_argument("--group-memory", type=float, metavar="GIB", help="most memory of one attack on one model")
     group.add_argument("--dry-run", action="store_true", help="print what would be done and how long it would take")
 
 
-def _add_output(group: _ArgumentGroup) -> None:
+def _add_output(parser: Parser) -> None:
+    group = parser.add_argument_group("output")
     group.add_argument(
         "--out",
         metavar="DIR",
@@ -172,9 +178,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 @drop_log_lines()
-def _evaluate(given: Sequence[str]) -> None:
-    options = read_options(given)
-    evaluation = compare(options, given)
+def _evaluate(words: Sequence[str]) -> None:
+    start = time.monotonic()
+    options = read_options(words)
+    evaluation = compare(options, words, start)
     if evaluation is not None:
         _print(options, evaluation)
         check_complete(evaluation)
@@ -185,15 +192,14 @@ def read_options(arguments: Sequence[str]) -> Namespace:
     return _parser().parse_args(arguments)
 
 
-def compare(options: Namespace, given: Sequence[str], budget: Budget | None = None) -> Evaluation | None:
+def compare(options: Namespace, words: Sequence[str], start: float) -> Evaluation | None:
     """Compare what the options name; None if only an estimate was asked for.
 
-    `given` are the arguments of the command, for the manifest. Images and attacks are chosen to fit into a budget.
+    `words` are the arguments of the command, for the manifest, and `start` is when it began by the monotonic clock.
     """
     # Only now: a mistyped option should not wait for imports.
     from ..attacks.suite import load_suite
     from ..frameworks import check_device
-    from ..processes import Limits
     from ..runs.executors import choose_executor
     from ..runs.followups import check_conditional
     from ..runs.question import check_numbers
@@ -204,8 +210,10 @@ def compare(options: Namespace, given: Sequence[str], budget: Budget | None = No
     repeats = suite.count_repeats(_repeats(options.repeats or [], suite))
     check_numbers(options.images, options.batch_size, options.seed)
     check_device(options.device)
-    memory = None if options.group_memory is None else options.group_memory * 2**30
-    choose_executor(options.executor, Limits(options.group_seconds, memory))
+    if options.within is not None and options.images is not None:
+        raise UsageError("--within chooses the number of images: leave out --images")
+    executor, limits = _read_executor(options.executor)
+    choose_executor(executor, limits)
     if "transfer" in options.also and options.no_images:
         raise UsageError("--also transfer needs the adversarial images, so it cannot be combined with --no-images")
     if "conditioning" in options.also:
@@ -216,14 +224,14 @@ def compare(options: Namespace, given: Sequence[str], budget: Budget | None = No
         options.images = suite.images
         if options.model:
             options.images = min(suite.images, IMAGES.get(comparison.data.name, suite.images))
-    arguments = _arguments(options, suite, repeats, comparison, given)
-    if budget is not None:
-        suite, options.images = _fit(comparison, suite, arguments, budget, tell)
+    arguments = _arguments(options, suite, repeats, comparison, words)
+    if options.within is not None:
+        suite, options.images = _fit(comparison, suite, arguments, options.within, start, tell)
         repeats = {name: repeats[name] for name in suite.attacks}
-        given = [*given, "--images", str(options.images)]
-        arguments = _arguments(options, suite, repeats, comparison, given)
+        words = [*_drop_within(words), "--images", str(options.images)]
+        arguments = _arguments(options, suite, repeats, comparison, words)
         arguments["about"]["within"] = {
-            "seconds": budget.seconds,
+            "seconds": options.within,
             "images": options.images,
             "attacks": list(suite.attacks),
         }
@@ -237,7 +245,7 @@ def compare(options: Namespace, given: Sequence[str], budget: Budget | None = No
         from ..compare import evaluate
 
         tell(introduction)
-        where = {"executor": options.executor, "group_seconds": options.group_seconds, "group_memory": memory}
+        where: dict[str, Any] = {"executor": executor, "group_seconds": limits.seconds, "group_memory": limits.memory}
         evaluation = evaluate(comparison.origins, comparison.data.images, comparison.data.labels, **where, **arguments)
     for measure in _list_missing(options, evaluation):
         measure(progress=not options.quiet)
@@ -262,31 +270,65 @@ def check_complete(evaluation: Evaluation) -> None:
         )
 
 
-def _add_own(suite: Suite, given: Sequence[str]) -> Suite:
+def _read_executor(text: str) -> tuple[str, Limits]:
+    """Read where attacks run and what limits them, such as ``isolated,seconds=3600,memory=8``."""
+    from ..processes import Limits
+
+    words = text.split(",")
+    executor = "auto" if "=" in words[0] else words.pop(0)
+    seconds = None
+    memory = None
+    for word in words:
+        match = re.fullmatch(r"(seconds|memory)=([-\d.]+)", word)
+        if not match:
+            raise UsageError(f"--executor: expected seconds=S or memory=GIB as its limits, received {word!r}")
+        if match[1] == "seconds":
+            seconds = float(match[2])
+        else:
+            memory = float(match[2]) * 2**30
+    return executor, Limits(seconds, memory)
+
+
+def read_time(text: str) -> float:
+    """Return seconds from a time such as 10m."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|h)", text)
+    if not match or float(match[1]) == 0:
+        raise ArgumentTypeError(f"expected a time such as 90s, 10m or 1h, received {text}")
+    return float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2]]
+
+
+def _drop_within(words: Sequence[str]) -> list[str]:
+    """Return the arguments of a command without its time."""
+    previous = ["", *words]
+    pairs = zip(previous, words, strict=False)
+    return [word for before, word in pairs if before != "--within" and not word.startswith("--within")]
+
+
+def _add_own(suite: Suite, words: Sequence[str]) -> Suite:
     """Return a suite with attacks of the user's, ``NAME=module:function``, beside its own."""
     from ..attacks.suite import check_attack
     from ..sources.from_code import call_function, is_function
 
-    own: dict[str, Any] = {}
-    for text in given:
+    added: dict[str, Any] = {}
+    for text in words:
         name, _, source = text.partition("=")
         if not is_function(source):
             raise UsageError(f"--suite: expected NAME=module:function, received {text!r}")
-        if name in suite.attacks or name in own:
+        if name in suite.attacks or name in added:
             raise UsageError(f"--suite: {name} is the name of another attack of the suite {suite.name}")
         try:
-            own[name] = call_function(source)
+            added[name] = call_function(source)
         except ModelError as error:
             raise UsageError(
                 f"--suite: {error}. Name a function without arguments that returns an attack, such as "
                 "robustcmp.attacks.FunctionAttack(function, epsilon=0.1)"
             ) from error
-        check_attack(name, own[name])
-    return replace(suite, name="-".join([suite.name, *own]), attacks=suite.attacks | own)
+        check_attack(name, added[name])
+    return replace(suite, name="-".join([suite.name, *added]), attacks=suite.attacks | added)
 
 
 def _arguments(
-    options: Namespace, suite: Suite, repeats: dict[str, int], comparison: _Comparison, given: Sequence[str]
+    options: Namespace, suite: Suite, repeats: dict[str, int], comparison: _Comparison, words: Sequence[str]
 ) -> dict[str, Any]:
     """Return the arguments of `evaluate` after the models and the images."""
     from ..sources.deployed import fingerprints
@@ -303,7 +345,7 @@ def _arguments(
         "batch_size": options.batch_size,
         "keep_images": not options.no_images,
         "about": comparison.about
-        | {"question": question, "command": shlex.join(["python", "-m", "robustcmp.eval", *given])},
+        | {"question": question, "command": shlex.join(["python", "-m", "robustcmp.eval", *words])},
         "device": options.device,
         "progress": not options.quiet,
     }
@@ -324,7 +366,7 @@ def _find_finished(options: Namespace, arguments: dict[str, Any]) -> Evaluation 
 
 
 def _fit(
-    comparison: _Comparison, suite: Suite, arguments: dict[str, Any], budget: Budget, tell: Say
+    comparison: _Comparison, suite: Suite, arguments: dict[str, Any], budget: float, start: float, tell: Say
 ) -> tuple[Suite, int]:
     """Choose the attacks and the number of images for a time, from measured speed; as in the run if it has chosen."""
     from ..analysis.gate import fit_within, smallest_margin
@@ -333,7 +375,7 @@ def _fit(
 
     before = Run(arguments["out"]).manifest().get("about", {})
     chosen = before.get("within", {})
-    is_same = chosen.get("seconds") == budget.seconds and suite.attacks.keys() >= {*chosen["attacks"]}
+    is_same = chosen.get("seconds") == budget and suite.attacks.keys() >= {*chosen["attacks"]}
     if is_same and _models_and_data(before) == _models_and_data(arguments["about"]):
         attacks: list[str] = chosen["attacks"]
         images: int = chosen["images"]
@@ -343,19 +385,19 @@ def _fit(
         plan = _plan(comparison, arguments, store)
         now = time.monotonic()
         # The models are loaded once more, for the attacks.
-        used = now - budget.start + now - looked_up + plan.check_seconds()
-        left = USED_OF_BUDGET * budget.seconds - used
+        used = now - start + now - looked_up + plan.check_seconds()
+        left = USED_OF_BUDGET * budget - used
         attacks, images = fit_within(plan.seconds(store), len(plan.images), left)
         if not images:
             raise UsageError(
-                f"--within {duration(budget.seconds)} leaves no time for an image: loading and checking the models "
+                f"--within {duration(budget)} leaves no time for an image: loading and checking the models "
                 f"takes about {duration(used)} on this machine. Allow more time"
             )
     left_out = [name for name in suite.attacks if name not in attacks]
     without = f" without {', '.join(left_out)}" if left_out else ""
     margin = 100 * smallest_margin(images)
     tell(
-        f"{images} images{without} fit into {duration(budget.seconds)}. They show a difference of {margin:.1f} points "
+        f"{images} images{without} fit into {duration(budget)}. They show a difference of {margin:.1f} points "
         f"if the models disagree on 5 % of images. To repeat it anywhere: --images {images}"
     )
     return replace(suite, attacks={name: suite.attacks[name] for name in attacks}), images
@@ -454,23 +496,16 @@ def _print(options: Namespace, evaluation: Evaluation) -> None:
     show(f"\nReport: {page}" + ("" if options.full else "   All tables: --full"))
 
 
-def _repeats(given: Sequence[str], suite: Suite) -> dict[str, int]:
+def _repeats(words: Sequence[str], suite: Suite) -> dict[str, int]:
     """Read numbers of repeats, of all attacks of a suite (``10``) or of one (``boundary=2``)."""
     repeats: dict[str, int] = {}
-    for text in given:
+    for text in words:
         attack, _, number = text.rpartition("=")
         try:
             repeats |= {attack: int(number)} if attack else dict.fromkeys(suite.attacks, int(number))
         except ValueError:
             raise UsageError(f"--repeats: expected numbers like 10 or boundary=2, received {text!r}") from None
     return repeats
-
-
-class Budget(NamedTuple):
-    """How many seconds a command may take, and when it began by the monotonic clock."""
-
-    seconds: float
-    start: float
 
 
 class _Comparison(NamedTuple):
@@ -507,7 +542,7 @@ def _of_the_zoo(options: Namespace, tell: Say) -> _Comparison:
     for framework, trained in {origin.framework: each for each in origins.values() for origin in each}.items():
         count = f"{len(trained)} trainings" if len(trained) > 1 else "one training"
         alike.setdefault(f"{count} each, {describe_sources(trained)}", []).append(framework)
-    trainings = [f"{options.model} on {data.name}: {', '.join(names)}; {what}" for what, names in alike.items()]
+    trainings = [f"{options.model} on {data.name}: {', '.join(names)}; {about}" for about, names in alike.items()]
     model = get_architecture(options.model).name
     about = {"model": model, "dataset": data.name, "recipe": options.recipe, "data": data.digest}
     suffix = f"-same-weights-{options.same_weights}" if options.same_weights else ""

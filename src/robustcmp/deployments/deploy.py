@@ -211,8 +211,8 @@ def open_deployed(
     _check_gradient(gradient)
     runtime, _ = split(name)
     main = as_path(path, "path")
-    if main.suffix != runtime.suffix:
-        raise UsageError(f"{name} opens {runtime.suffix}, received {path}")
+    if main.suffix not in runtime.suffixes:
+        raise UsageError(f"{name} opens {', '.join(runtime.suffixes)}, received {path}")
     check_file(main)
     if not (source is None or isinstance(source, Model)):
         raise UsageError(f"expected source from robustcmp.wrap, load_model or fit, received {type(source).__name__}")
@@ -277,7 +277,8 @@ def _overlap(first: tuple[float, float], other: tuple[float, float]) -> float:
 
 def _check_levels(main: Path, session: Session, received: NDArray[np.float32], is_stated: bool) -> None:
     """Raise `DeploymentError` if a quantised input was made for other images than it gets, unless this is stated."""
-    lower, upper = float(received.min()), float(received.max())
+    lower = float(received.min())
+    upper = float(received.max())
     if session.levels is None or _overlap((lower, upper), session.levels) >= ALIKE:
         return
     if is_stated:

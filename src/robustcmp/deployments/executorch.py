@@ -62,7 +62,8 @@ class _ExecuTorch(Runtime):
             return self._process
 
     def convert(self, model: Model, kind: str, calibration: NDArray[np.float32] | None, path: Path) -> None:
-        architecture, weights = model.architecture, model.weights
+        architecture = model.architecture
+        weights = model.weights
         if architecture is None or weights is None:
             raise DeploymentError(
                 f"{self.name} converts networks by their architecture and weights, in another process: models of the "
@@ -70,7 +71,7 @@ class _ExecuTorch(Runtime):
             )
         described = architecture.description | {
             "inputs": {layer.name: shape for layer, shape in architecture.walk()},
-            "flattened": architecture.flattened,
+            "flattened": architecture.flat_shapes,
         }
         process = self.process()
         number = process.call("build", architecture=described, seed=0)[0]["is"]

@@ -76,7 +76,8 @@ class _LiteRT(Runtime):
 
 def _keras_network(model: Model) -> Any:
     """Return a model's network in Keras."""
-    architecture, weights = model.architecture, model.weights
+    architecture = model.architecture
+    weights = model.weights
     if architecture is None and model.framework != "tensorflow":
         raise DeploymentError(
             "litert converts Keras models and networks of a known architecture; received a network of your own in "
@@ -206,14 +207,16 @@ class _Network(Session):
         self._size = 0  # of the batch that memory is laid out for
         try:
             self._interpreter = Interpreter(model_content=content, num_threads=cores())
-            inputs, outputs = self._interpreter.get_input_details(), self._interpreter.get_output_details()
+            inputs = self._interpreter.get_input_details()
+            outputs = self._interpreter.get_output_details()
         except (ValueError, RuntimeError) as error:
             raise DeploymentError(f"{path} cannot be opened: {in_one_line(error)}") from None
         if len(inputs) != 1 or len(outputs) != 1:
             raise DeploymentError(
                 f"{path} has {len(inputs)} inputs and {len(outputs)} outputs; expected one of each: images and logits"
             )
-        self._input, self._output = inputs[0]["index"], outputs[0]["index"]
+        self._input = inputs[0]["index"]
+        self._output = outputs[0]["index"]
         self._images = _Format.of(path, "images", inputs[0])
         self._logits = _Format.of(path, "logits", outputs[0])
         sizes = [size if size > 0 else None for size in inputs[0]["shape_signature"].tolist()]

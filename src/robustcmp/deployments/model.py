@@ -32,7 +32,8 @@ class RuntimeAdapter(NumPy):
     """A runtime as a framework without training."""
 
     def __init__(self, name: str, runtime: Runtime):
-        self.name, self.runtime = name, runtime
+        self.name = name
+        self.runtime = runtime
 
     def version(self) -> str:
         return self.runtime.version()
@@ -101,11 +102,16 @@ class DeployedNetwork:
     def __init__(
         self, adapter: RuntimeAdapter, files: Files, session: Session, bounds: tuple[float, float] | None = None
     ):
-        self.adapter, self.files, self._session = adapter, files, session
+        self.adapter = adapter
+        self.files = files
+        self._session = session
         lower, upper = bounds or session.bounds  # a session's own begin at 0
         self._scaled = (lower, upper) != session.bounds
-        self._lower, self._scale = np.float32(lower), np.float32(session.bounds[1] / (upper - lower))
-        self.alone, self.outputs, self._rounded = False, "logits", False
+        self._lower = np.float32(lower)
+        self._scale = np.float32(session.bounds[1] / (upper - lower))
+        self.alone = False
+        self.outputs = "logits"
+        self._rounded = False
         self.notes = list(session.notes)
         self._probe(session.bounds[1])
 

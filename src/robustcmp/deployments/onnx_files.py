@@ -29,10 +29,13 @@ from ..networks.architecture import (
 )
 from ..networks.weights import Weights
 from ..untrusted import read_network
+from .sessions import Tensor
 
-OPSET, IR = 17, 8  # old enough for every runtime, new enough for all of our layers
+OPSET = 17  # old enough for every runtime, new enough for all of our layers
+IR = 8  # of the same age
 PRODUCER = "robustcmp"
-IMAGES, LOGITS = "images", "logits"
+IMAGES = "images"
+LOGITS = "logits"
 MOST_BYTES = 2**31 - 1
 """A protocol buffer has less."""
 LOCATION = b"location"
@@ -73,7 +76,9 @@ class _Writer:
     """The nodes of a graph, one after another."""
 
     def __init__(self, onnx: Any, architecture: Architecture, weights: Weights):
-        self._onnx, self._architecture, self._weights = onnx, architecture, weights
+        self._onnx = onnx
+        self._architecture = architecture
+        self._weights = weights
         self.nodes: list[Any] = []
         self.arrays: list[Any] = []
 
@@ -115,8 +120,8 @@ class _Writer:
         array = self._weights[whole]
         if order:
             array = array.transpose(order)
-        elif name == "kernel" and layer in self._architecture.flattened:
-            array = _rows_by_channel(array, self._architecture.flattened[layer])
+        elif name == "kernel" and layer in self._architecture.flat_shapes:
+            array = _rows_by_channel(array, self._architecture.flat_shapes[layer])
         self.arrays.append(self._onnx.numpy_helper.from_array(np.ascontiguousarray(array), whole))
         return whole
 
@@ -217,6 +222,22 @@ def read_levels(content: bytes, path: Path) -> tuple[float, float] | None:
             stored = np.iinfo(zero.dtype)
             return float(scale * (stored.min - float(zero))), float(scale * (stored.max - float(zero)))
     return None
+
+
+def read_tensors(content: bytes, path: Path) -> tuple[list[Tensor], list[Tensor]]:
+    """Return the inputs and the outputs of an ONNX network, or raise `DeploymentError` if the content is none."""
+    onnx = _import_onnx()
+    with _onnx_errors(path):
+        graph = onnx.load_model_from_string(content).graph
+        arrays = {array.name for array in graph.initializer}
+        inputs = [_describe_tensor(value) for value in graph.input if value.name not in arrays]
+        return inputs, [_describe_tensor(value) for value in graph.output]
+
+
+def _describe_tensor(value: Any) -> Tensor:
+    kind = value.type.tensor_type
+    dtype = _import_onnx().helper.tensor_dtype_to_np_dtype(kind.elem_type).name
+    return Tensor(value.name, dtype, [size.dim_value or None for size in kind.shape.dim])
 
 
 def _messages(message: Any) -> Iterator[Any]:

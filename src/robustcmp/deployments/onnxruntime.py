@@ -109,7 +109,8 @@ class _Calibration:
     """Batches of images, as ONNX Runtime reads them."""
 
     def __init__(self, plain: Path, images: NDArray[np.float32]):
-        session, n = _Network(plain, plain.read_bytes()), len(images)
+        session = _Network(plain, plain.read_bytes())
+        n = len(images)
         size = next(size for size in range(min(n, CALIBRATED_AT_ONCE), 0, -1) if n % size == 0)  # all must be alike
         parts = (images[i : i + size] for i in range(0, n, size))
         self._batches = ({session.input: session.layout.to_input(part)} for part in parts)

@@ -25,9 +25,11 @@ def _find_channels(sizes: Sequence[int]) -> Literal["first", "last"] | None:
 
     The two sizes of a square image are its height and width.
     """
-    first, last = sizes[1] == sizes[2], sizes[0] == sizes[1]
+    first = sizes[1] == sizes[2]
+    last = sizes[0] == sizes[1]
     if first == last:
-        first, last = sizes[0] in CHANNELS, sizes[2] in CHANNELS
+        first = sizes[0] in CHANNELS
+        last = sizes[2] in CHANNELS
     if first == last:
         return None
     return "first" if first else "last"
@@ -71,13 +73,13 @@ class Layout:
         rounded = ", rounded to 255 times their values in [0, 1]" if dtype == "uint8" else ""
         notes = [f"images are given as {dtype}{rounded}"] if dtype != "float32" else []
         if len(shape) == 4:
-            place = _find_channels(sizes)
-            if not order and place is None:
+            channels = _find_channels(sizes)
+            if not order and channels is None:
                 notes.append(
                     "its file does not say where the channels are: they are taken to be last, (N, H, W, C), and first "
                     "only where images fit that alone"
                 )
-            order = order or ("NCHW" if place == "first" else "NHWC")
+            order = order or ("NCHW" if channels == "first" else "NHWC")
             if order == "NCHW":
                 sizes = (sizes[1], sizes[2], sizes[0])
                 notes.insert(0, "its images have their channels first, (N, C, H, W)")

@@ -104,7 +104,7 @@ class _HostedNetwork:
         self.process = adapter.process()
         described = architecture.description | {
             "inputs": {layer.name: shape for layer, shape in architecture.walk()},
-            "flattened": architecture.flattened,
+            "flattened": architecture.flat_shapes,
         }
         answer, _ = self.process.call("build", architecture=described, seed=int(seed))
         self._number = int(self.read_number(answer, "is"))

@@ -78,13 +78,13 @@ class _NoTF32:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._inside = 0
-        self._kept: list[tuple[Any, str, Any]] = []
+        self._former: list[tuple[Any, str, Any]] = []
 
     def __enter__(self) -> None:
         with self._lock:
             if not self._inside:
-                self._kept = self._switches()
-                for backend, name, _ in self._kept:
+                self._former = self._switches()
+                for backend, name, _ in self._former:
                     setattr(backend, name, False if name == "allow_tf32" else "ieee")
             self._inside += 1
 
@@ -92,8 +92,8 @@ class _NoTF32:
         with self._lock:
             self._inside -= 1
             if not self._inside:
-                for backend, name, kept in self._kept:
-                    setattr(backend, name, kept)
+                for backend, name, value in self._former:
+                    setattr(backend, name, value)
 
     def _switches(self) -> list[tuple[Any, str, Any]]:
         cudnn = torch.backends.cudnn
@@ -591,7 +591,7 @@ def _to_canonical(name: str, tensor: torch.Tensor, architecture: Architecture) -
         array = array.transpose(2, 3, 1, 0)
     elif array.ndim == 2:
         array = array.T
-        if (flattened := architecture.flattened.get(name.partition("/")[0])) is not None:
+        if (flattened := architecture.flat_shapes.get(name.partition("/")[0])) is not None:
             height, width, channels = flattened
             array = array.reshape(channels, height, width, -1).transpose(1, 2, 0, 3).reshape(array.shape)
     return np.array(array, order="C")
@@ -602,7 +602,7 @@ def _to_native(name: str, array: NDArray[Any], architecture: Architecture) -> to
     if array.ndim == 4:
         array = array.transpose(3, 2, 0, 1)
     elif array.ndim == 2:
-        if (flattened := architecture.flattened.get(name.partition("/")[0])) is not None:
+        if (flattened := architecture.flat_shapes.get(name.partition("/")[0])) is not None:
             array = array.reshape(*flattened, -1).transpose(2, 0, 1, 3).reshape(array.shape)
         array = array.T
     return torch.from_numpy(array.copy())

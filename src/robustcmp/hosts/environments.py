@@ -64,6 +64,7 @@ SETUPS = {
     "tensorflow@1.15": _Setup(HERE / "keras_host.py", HERE / "tensorflow-1.15.txt", "3.7", ("tensorflow",)),
     "chainer": _Setup(HERE / "chainer_host.py", HERE / "chainer.txt", "3.7"),
     "mxnet": _Setup(HERE / "mxnet_host.py", HERE / "mxnet.txt", "3.7"),
+    "cntk": _Setup(HERE / "cntk_host.py", HERE / "cntk.txt", "3.6"),
     "paddle": _Setup(HERE / "paddle_host.py", HERE / "paddle.txt", "3.11"),
     "mlx": _Setup(HERE / "mlx_host.py", HERE / "mlx.txt", "3.11"),
     "tinygrad": _Setup(HERE / "tinygrad_host.py", HERE / "tinygrad.txt", "3.11", compiler="clang"),

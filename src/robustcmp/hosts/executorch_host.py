@@ -56,7 +56,8 @@ class _Program:
             raise ValueError(
                 f"expected one input and one output, received {meta.num_inputs()} and {meta.num_outputs()}"
             )
-        images, logits = meta.input_tensor_meta(0), meta.output_tensor_meta(0)
+        images = meta.input_tensor_meta(0)
+        logits = meta.output_tensor_meta(0)
         if (images.dtype(), logits.dtype()) != (FLOAT32, FLOAT32):
             raise ValueError("expected float32 images and float32 logits")
         self._sizes = {"input": np.array(images.sizes()), "output": np.array(logits.sizes())}
@@ -71,7 +72,7 @@ class _Program:
         return np.array(answer.numpy())  # its memory is the next answer's too
 
 
-class ExecuTorchNetwork(TorchNetwork):  # type: ignore[misc]
+class _ExecuTorchNetwork(TorchNetwork):  # type: ignore[misc]
     framework = "executorch"
     version = version("executorch")
     calls = {
@@ -82,10 +83,11 @@ class ExecuTorchNetwork(TorchNetwork):  # type: ignore[misc]
 
     @staticmethod
     def threads(count: int) -> None:
-        from executorch.extension.pybindings.portable_lib import _unsafe_reset_threadpool
+        from executorch.extension.pybindings import portable_lib
 
         torch.set_num_threads(count)
-        _unsafe_reset_threadpool(count)  # unsafe while a program answers; calls come one at a time
+        # Unsafe while a program answers; calls come one at a time.
+        portable_lib._unsafe_reset_threadpool(count)  # noqa: SLF001
 
     @staticmethod
     def load(program: Array) -> _Program:
@@ -126,4 +128,4 @@ def _quantise(program: Any, batch: int, images: Array) -> Any:
 
 
 if __name__ == "__main__":
-    serve(ExecuTorchNetwork)
+    serve(_ExecuTorchNetwork)

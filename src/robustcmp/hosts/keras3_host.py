@@ -30,7 +30,8 @@ class _Momentum(keras.optimizers.Optimizer):  # type: ignore[misc]
 
     def __init__(self, momentum: float, decay: float) -> None:
         super().__init__(learning_rate=0.1, name="momentum")
-        self._momentum, self._decay = momentum, decay
+        self._momentum = momentum
+        self._decay = decay
 
     def build(self, variables: Any) -> None:
         super().build(variables)
@@ -42,7 +43,7 @@ class _Momentum(keras.optimizers.Optimizer):  # type: ignore[misc]
         self.assign_sub(variable, learning_rate * velocity)
 
 
-class Keras3Network(KerasLayers):  # type: ignore[misc]
+class _Keras3Network(KerasLayers):  # type: ignore[misc]
     """A Keras model, and what the backend is asked about it."""
 
     framework = f"keras-{BACKEND}"
@@ -75,7 +76,7 @@ class Keras3Network(KerasLayers):  # type: ignore[misc]
         velocities = self.model.optimizer.velocities
         return next(v for v, w in zip(velocities, self.model.trainable_variables) if w is holder)
 
-    def trainer(self, momentum: float, weight_decay: float) -> "Keras3Network":
+    def trainer(self, momentum: float, weight_decay: float) -> "_Keras3Network":
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         optimizer = _Momentum(momentum, weight_decay)
         self.model.compile(optimizer, loss, jit_compile=BACKEND == "jax")
@@ -120,7 +121,8 @@ elif BACKEND == "jax":
         def pull_back(weights: Any, images: Any, v: Any) -> Any:
             return jax.vjp(lambda x: answer(weights, x), images)[1](v)[0]
 
-        logits, vjp = jax.jit(answer), jax.jit(pull_back)
+        logits = jax.jit(answer)
+        vjp = jax.jit(pull_back)
 
         def weights() -> Any:
             variables = model.trainable_variables, model.non_trainable_variables
@@ -146,4 +148,4 @@ else:
         return logits, vjp
 
 
-serve(Keras3Network)
+serve(_Keras3Network)

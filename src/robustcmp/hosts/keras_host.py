@@ -38,10 +38,11 @@ DIFFERENCES = {
     },
     "tensorflow": {"batch norm": "of images the variance moves towards that of n - 1 values"},
 }
-EVALUATING, TRAINING = 0, 1
+EVALUATING = 0
+TRAINING = 1
 
 
-class KerasNetwork(KerasLayers):  # type: ignore[misc]
+class _KerasNetwork(KerasLayers):  # type: ignore[misc]
     """A Keras model with what is asked of it, compiled when it is first asked."""
 
     framework = BACKEND
@@ -57,7 +58,8 @@ class KerasNetwork(KerasLayers):  # type: ignore[misc]
 
     def __init__(self, architecture: Dict[str, Any], seed: int) -> None:
         super().__init__(architecture, seed)
-        images, logits = self.model.inputs[0], self.model.outputs[0]
+        images = self.model.inputs[0]
+        logits = self.model.outputs[0]
         v = K.placeholder(ndim=2)
         [gradient] = K.gradients(K.sum(logits * v), [images])
         self._logits = K.function([images, K.learning_phase()], [logits])
@@ -78,10 +80,11 @@ class KerasNetwork(KerasLayers):  # type: ignore[misc]
     def vjp(self, images: Array, v: Array) -> Array:
         return self._vjp([images, v, EVALUATING])[0]
 
-    def trainer(self, momentum: float, weight_decay: float) -> "KerasNetwork":
+    def trainer(self, momentum: float, weight_decay: float) -> "_KerasNetwork":
         super().trainer(momentum, weight_decay)
         trained = self.trainable()
-        images, z = self.model.inputs[0], self.model.outputs[0]
+        images = self.model.inputs[0]
+        z = self.model.outputs[0]
         labels = K.placeholder(ndim=2)
         rate = K.placeholder(ndim=0)
         z = z - K.max(z, axis=1, keepdims=True)
@@ -103,4 +106,4 @@ def _turn(array: Array) -> Array:
     return array[::-1, ::-1] if array.ndim == 4 and BACKEND == "theano" else array
 
 
-serve(KerasNetwork)
+serve(_KerasNetwork)

@@ -33,7 +33,8 @@ class KerasLayers(LayersNetwork, ABC):  # type: ignore[misc]
         self.model = self.keras.models.Model(images, self.apply(images))
 
     def conv(self, inputs: int, layer: Dict[str, Any]) -> Any:
-        make, initial = self.keras.layers.Conv2D, self._initial()
+        make = self.keras.layers.Conv2D
+        initial = self._initial()
         return make(layer["channels"], layer["kernel"], strides=layer["stride"], kernel_initializer=initial)
 
     def dense(self, inputs: int, layer: Dict[str, Any]) -> Any:

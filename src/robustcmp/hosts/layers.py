@@ -160,7 +160,8 @@ class LayersNetwork(Network, ABC):  # type: ignore[misc]
 
     def _make(self, layers: List[Layer], inputs: Dict[str, List[int]]) -> None:
         for layer in layers:
-            kind, name = layer["type"], layer["name"]
+            kind = layer["type"]
+            name = layer["name"]
             if kind == "Residual":
                 self._make(layer["layers"], inputs)
                 self._make(layer.get("shortcut", []), inputs)

@@ -176,7 +176,7 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         }
 
     @property
-    def flattened(self) -> dict[str, tuple[int, int, int]]:
+    def flat_shapes(self) -> dict[str, tuple[int, int, int]]:
         """The dense layers right after a flatten, with the (H, W, C) that was flattened.
 
         A framework that keeps channels first flattens in another order than the canonical one; its adapter

@@ -125,9 +125,10 @@ class Plan:
         return seconds
 
     def check_seconds(self) -> float:
-        """Return about how long the health checks of all models take."""
+        """Return about how long the health checks of all models take; without a gradient they are a few passes."""
         queries = ATTACK_TO_FORWARD * CHECK_QUERIES * min(CHECKED, len(self.images))
-        return sum(queries / self._rate(model.name) for model in self.models)
+        checked = [model for model in self.models if not model.classifier.no_gradient]
+        return sum(queries / self._rate(model.name) for model in checked)
 
     def _rate(self, name: str) -> float:
         """Return how many images a second the models of a name answer, measured once."""

@@ -60,7 +60,8 @@ class Package:
 
     def _pack(self, folder: Path) -> Path:
         """Let npm fetch the archive into a folder, and return it."""
-        package, npm = f"{self.name}@{self.version}", shutil.which("npm")
+        package = f"{self.name}@{self.version}"
+        npm = shutil.which("npm")
         if npm is None:
             raise DeploymentError(
                 f"{package} is not in the user cache, and npm, which fetches it, is not here. Install Node.js."

@@ -219,7 +219,8 @@ def _store(name: str, values: NDArray[np.float32], kind: str) -> tuple[dict[str,
         return about | {"quantization": {"dtype": "float16", "original_dtype": "float32"}}, values.astype("<f2")
     if kind != "int8":
         return about, values.astype("<f4")
-    low, high = float(values.min()), float(values.max())
+    low = float(values.min())
+    high = float(values.max())
     scale = (high - low) / 255 or 1.0
     if low <= 0 <= high:
         low = -round(-low / scale) * scale
