@@ -418,6 +418,7 @@ class Candidates:
     """
 
     def __init__(self, classifier: Classifier, make: frameworks.Make, *arrays: NDArray[Any]):
+        self.batch_size = classifier.batch_size
         self._classifier = classifier
         self._make = make
         self._arrays = list(arrays)
