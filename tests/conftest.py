@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -40,6 +40,7 @@ from robustcmp.data.dataset import Dataset
 from robustcmp.errors import DataError
 from robustcmp.files import user_cache
 from robustcmp.frameworks import Framework, TrainableFramework
+from robustcmp.frameworks.hosted import Hosted
 from robustcmp.hosts import environments
 from robustcmp.models.model import Model
 from robustcmp.networks.architecture import (
@@ -78,7 +79,10 @@ CAPABILITIES: dict[str, frozenset[str]] = {
     "keras-tensorflow": frozenset({"trainable", "gradients", "first of equals"}),
     "keras-jax": frozenset({"trainable", "gradients", "first of equals"}),
     "keras-torch": frozenset({"trainable", "gradients", "first of equals"}),
+    "template": frozenset({"trainable", "gradients"}),
 }
+TEMPLATE = os.environ.get("ROBUSTCMP_HOST", str(environments.HERE / "torch_host.py"))
+"""The file of a host that is tried in this Python: the one that docs/extending.md names, or one of a user's own."""
 
 # Read before `own_cache` hides them.
 DATA_DIRECTORIES = [
@@ -216,6 +220,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         # Theano compiles a minute or two for each; it has small networks, and float32, as well.
         if "[theano-resnet20" in item.name or "[theano-small_vgg-float64" in item.name:
             item.add_marker("whole_zoo")
+    # The template has no trained models, and the tests over all frameworks are what it has to pass.
+    items[:] = [item for item in items if "[template" not in item.name or item.path.name == "test_frameworks.py"]
     # What asks trained models comes last, so that a mistake elsewhere is seen in the first minutes.
     items.sort(key=lambda item: bool({"zoo_model", "framework"} & {*getattr(item, "fixturenames", ())}))
 
@@ -273,6 +279,10 @@ def framework(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     missing = set(marker.args if marker else ()) - CAPABILITIES[name]
     if missing:
         pytest.skip(f"{name} has not: {', '.join(sorted(missing))}")
+    if name == "template":
+        if request.node.get_closest_marker("gpu"):
+            pytest.skip("a host is on the CPU")
+        return hosted_template()
     if name in environments.SETUPS:
         monkeypatch.setattr(environments, "directory", lambda: HOSTS)
     elif name not in frameworks.list_installed():
@@ -280,6 +290,12 @@ def framework(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     if request.node.get_closest_marker("gpu") and not gpus(name):
         pytest.skip(f"{name} sees no GPU")
     return frameworks.get_framework(name)
+
+
+@cache
+def hosted_template() -> Hosted:
+    """Return the host of the template, one process for all tests."""
+    return Hosted("template", partial(environments.run, "template", sys.executable, TEMPLATE))
 
 
 def gpus(name: str) -> int:

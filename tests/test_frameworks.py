@@ -262,6 +262,9 @@ def test_initialisation_is_the_frameworks_own(framework: TrainableFramework, lay
     weights = framework.get_weights(framework.build(lenet5, 0, "cpu"), lenet5)
     kernel, bias = weights[f"{layer}/kernel"], weights[f"{layer}/bias"]
     outputs = kernel.shape[-1] * (25 if layer == "conv2" else 1)
+    assert framework.differences["initialisation"]
+    if framework.name == "template":
+        return
     own = INITIALISATION.get(f"{framework.name} {layer}") or INITIALISATION[framework.name]
     largest, deviation, largest_bias = own(math.prod(kernel.shape[:-1]), outputs)
     if largest is not None:
@@ -269,7 +272,6 @@ def test_initialisation_is_the_frameworks_own(framework: TrainableFramework, lay
     assert kernel.std() == pytest.approx(deviation, rel=0.03)
     assert np.abs(bias).max() <= largest_bias
     assert (np.abs(bias).max() > 0) == (largest_bias > 0)
-    assert framework.differences["initialisation"]
 
 
 def glorot(inputs: int, outputs: int) -> tuple[float, float, float]:
@@ -435,7 +437,7 @@ def test_a_step_is_the_same_step_in_every_framework(
         moved = expected[its] - weights[its] * 0.9
         if kind == "variance":
             m, epsilon = places[layer], 1e-5
-            if framework.name not in ("torch@1.0", "chainer", "tinygrad", "cntk"):
+            if framework.differences.get("batch norm") != "the variance moves towards that of n - 1 values":
                 moved *= 1 - 1 / m
             if framework.name == "theano":
                 moved = (moved + 0.1 * epsilon) * m / (m - 1 - epsilon)
@@ -572,7 +574,8 @@ def test_a_framework_that_is_not_installed_comes_with_its_command(monkeypatch: p
 
 
 def test_networks_and_tensors_are_recognised(framework: TrainableFramework, tiny: Architecture) -> None:
-    assert frameworks.get_framework(framework.name) is framework
+    if framework.name != "template":
+        assert frameworks.get_framework(framework.name) is framework
     if isinstance(framework, Hosted):  # its tensors are NumPy's, its networks are its own
         assert frameworks.recognise(like_of(framework), framework.build(tiny, 0, "cpu")) is framework
         assert frameworks.recognise(framework.build(tiny, 0, "cpu")) is framework

@@ -301,22 +301,25 @@ def plan_gate(results: Results, margin: float) -> list[PlannedAttack]:
 def fit_within(seconds: Mapping[str, float], images: int, left: float) -> tuple[list[str], int]:
     """Return the attacks and the number of images that fit into a time; the slowest go while few images fit.
 
-    `seconds` are those of each attack on `images` images.
+    `seconds` are those of each attack on `images` images, 0 where it cannot run on any of the models.
 
     >>> fit_within({"fgsm": 10.0, "boundary": 90.0}, images=1000, left=50.0)
     (['fgsm', 'boundary'], 500)
     >>> fit_within({"fgsm": 10.0, "boundary": 90.0}, images=1000, left=5.0)
     (['fgsm'], 500)
+    >>> fit_within({"fgsm": 0.0, "boundary": 90.0}, images=1000, left=9.0)
+    (['fgsm', 'boundary'], 100)
     """
     if left <= 0:
         return [], 0
     attacks = list(seconds)
     while True:
-        total = sum(seconds[attack] for attack in attacks)
+        running = [attack for attack in attacks if seconds[attack] > 0]
+        total = sum(seconds[attack] for attack in running)
         fitting = images if total <= left else int(images * left / total)
-        if fitting >= min(FEWEST_IMAGES, images) or len(attacks) == 1:
+        if fitting >= min(FEWEST_IMAGES, images) or len(running) <= 1:
             return attacks, fitting
-        attacks.remove(max(attacks, key=lambda attack: seconds[attack]))
+        attacks.remove(max(running, key=lambda attack: seconds[attack]))
 
 
 def smallest_margin(images: int) -> float:
