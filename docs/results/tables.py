@@ -306,7 +306,7 @@ def equal_seeds() -> str:
     ]
     for run in RUNS:
         ev = open_run(run)
-        if ev.level != "frameworks" or ev.has_deployments or ev.twins or len(ev.training_seeds) < 3:
+        if ev.level != "frameworks" or ev.has_deployments or ev.twins or ev.dataset.sizes["training_seed"] < 3:
             continue
         for outcomes in ev.outcomes:
             for measure, of_all in (("success", outcomes.rates), (f"median {outcomes.norm}", outcomes.medians)):
