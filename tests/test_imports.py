@@ -46,6 +46,7 @@ ONLY_IN = {
         "deployments/torch_compile.py",
     },
     "openvino": {"deployments/openvino.py"},
+    "cv2": {"deployments/opencv.py"},
     "nncf": {"deployments/openvino.py"},
     "torchao": {"deployments/torch_export.py", "hosts/executorch_host.py"},
     "executorch": {"hosts/executorch_host.py"},

@@ -1,5 +1,6 @@
 """The host of CNTK, on its CPU, beside Debian's Open MPI."""
 
+import os
 import sys
 import warnings
 from pathlib import Path
@@ -26,6 +27,7 @@ def _link_libraries() -> None:
 
 
 _link_libraries()
+os.environ.setdefault("KMP_BLOCKTIME", "0")  # threads that spin between calls took a quarter of all processor time
 warnings.simplefilter("ignore")  # CNTK warns about every Python and every library that is younger
 import cntk as C
 

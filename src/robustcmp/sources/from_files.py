@@ -269,7 +269,7 @@ def check_ending(source: str, framework: str) -> None:
         raise UsageError(f"there is no file {source}{suggest(near)}")
     if not path.is_file():
         raise UsageError(f"expected a file, received {source}, a directory, a pipe or a device")
-    endings = FILES | {name: (runtime(name).suffix,) for name in RUNTIMES}
+    endings = FILES | {name: runtime(name).suffixes for name in RUNTIMES}
     read = endings[framework] if framework in RUNTIMES else (*endings.get(framework, ()), *CANONICAL)
     if source.endswith(read):
         return

@@ -284,14 +284,14 @@ def _find_framework(source: str) -> str:
     if not path.exists():
         raise UsageError(f"there is no file {source}")
     for name in MODULES:
-        if path.suffix and path.suffix == runtime(name).suffix:
+        if path.suffix and path.suffix in runtime(name).suffixes:
             return name
     if path.suffix == ".h5" and is_sealed(path):
         return "torch"  # weights in the canonical layout, for any framework
     for framework, endings in FILES.items():
         if path.name.endswith(tuple(endings)):
             return framework
-    suffixes = sorted({runtime(name).suffix for name in MODULES}.union(*FILES.values()) - {""} | {".h5"})
+    suffixes = sorted(set().union(*(runtime(name).suffixes for name in MODULES), *FILES.values()) - {""} | {".h5"})
     raise UsageError(
         f"{source} is of no known kind. Files end in {', '.join(suffixes)}; or name your own code that returns the "
         "network, module:function"
