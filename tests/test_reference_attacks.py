@@ -52,6 +52,21 @@ BALL: list[Attack] = [
     Square(epsilon=EPSILON_L2, iterations=120, norm="l2"),
 ]
 NEAREST: list[Attack] = [MinimumL2(steps=40), MinimumLinf(steps=40)]
+
+
+class Short(AutoAttack):
+    """AutoAttack with a few steps."""
+
+    @property
+    def parts(self) -> tuple[BallAttack, ...]:
+        return (
+            APGD(loss="ce", epsilon=self.epsilon, steps=2, restarts=1),
+            APGDTargeted(epsilon=self.epsilon, steps=3, targets=2),
+            FABTargeted(epsilon=self.epsilon, steps=3, targets=2),
+            Square(epsilon=self.epsilon, iterations=20),
+        )
+
+
 Zoo = Callable[..., Model]
 UNIT = (0.0, 1.0)
 # How far smallest distances may be apart, relative to themselves. Where a framework has a rule of its own for equal
@@ -133,7 +148,7 @@ def test_attacks_agree_with_the_reference(
     assert halvings > 0 or not isinstance(attack, APGD)
 
 
-@pytest.mark.parametrize("attack", [BALL[0], NEAREST[0]], ids=name)
+@pytest.mark.parametrize("attack", [BALL[0], Short(epsilon=0.03), NEAREST[0]], ids=name)
 def test_the_same_weights_fall_alike_in_every_framework(
     attack: Attack, framework: TrainableFramework, zoo_model: Zoo, digits: Dataset
 ) -> None:
@@ -330,16 +345,6 @@ def test_autoattack_asks_each_part_about_what_is_left(zoo_model: Zoo, digits: Da
     attack = load_suite(SUITE.with_name("autoattack.toml")).attacks["autoattack"]
     assert isinstance(attack, AutoAttack)
     assert [type(part).__name__ for part in attack.parts] == ["APGD", "APGDTargeted", "FABTargeted", "Square"]
-
-    class Short(AutoAttack):
-        @property
-        def parts(self) -> tuple[BallAttack, ...]:
-            return (
-                APGD(loss="ce", epsilon=self.epsilon, steps=2, restarts=1),
-                APGDTargeted(epsilon=self.epsilon, steps=3, targets=2),
-                FABTargeted(epsilon=self.epsilon, steps=3, targets=2),
-                Square(epsilon=self.epsilon, iterations=20),
-            )
 
     attack = Short(epsilon=0.03)
     result = attack.attack(model, x, y)

@@ -43,6 +43,7 @@ def _group(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
     return groups
 
 
+UNNAMED = "own"  # the design of networks of the user's own
 ZOO_SOURCES = ("own", "zoo")  # of weights that were trained here, or ship
 
 
@@ -52,7 +53,10 @@ ZOO_SOURCES = ("own", "zoo")  # of weights that were trained here, or ship
 def title(results: Results) -> str:
     """Return the heading of a run."""
     about = results.manifest["about"]
-    subject = " on ".join(about[key] for key in ("model", "dataset") if about.get(key))
+    model = about.get("model")
+    if model == UNNAMED:
+        model = " and ".join(results.models) if len(results.models) <= NAMED else ""
+    subject = " on ".join(part for part in (model, about.get("dataset")) if part)
     return ", ".join(part for part in (subject, f"suite {results.manifest['suite']['name']}") if part)
 
 
@@ -76,7 +80,7 @@ def describe_setting(results: Results) -> str:
     used = results.manifest["images"]["used"]
     if results.on_all_images:
         return f"{compared}; {used:,} images of the test set, also misclassified ones"
-    classify = f"all {len(names)} classify" if len(names) > 1 else "the model classifies"
+    classify = {1: "the model classifies", 2: "both classify"}.get(len(names), f"all {len(names)} classify")
     return f"{compared}; {used:,} images that {classify} correctly"
 
 
@@ -684,10 +688,9 @@ def _file_notes(results: Results) -> list[str]:
         if _is_own_file(models[entry["model"][0], entry["model"][1]])
         and not answers_alike(entry["logits"], entry["changed"])
     ]
-    for model in results.manifest["models"]:
-        if _is_own_file(model) and model["info"]["deployment"]["notes"]:
-            each = "; ".join(model["info"]["deployment"]["notes"])
-            sentences.append(f"{model['name']} ({model['info']['source']}): {each}.")
+    own_files = [model for model in results.manifest["models"] if _is_own_file(model)]
+    by_note = _group((note, model["name"]) for model in own_files for note in model["info"]["deployment"]["notes"])
+    sentences += [f"{', '.join(dict.fromkeys(files))}: {note}." for note, files in by_note.items()]
     if any(model.get("own_differences") for model in results.manifest["models"]):
         sentences.append(
             "FGSM by finite differences (² in tables) follows the deployed network's own answers. Where these are "

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ..attacks.base import pixels
 from ..attacks.draws import Draws
 from ..attacks.fgsm import FGSM
-from ..attacks.gradients import cross_entropy, pull_back
+from ..attacks.gradients import cross_entropy, follow
 from ..attacks.suite import Suite
 from ..errors import ModelError
 from ..models.batches import is_slow
@@ -218,27 +218,23 @@ class _Examination:
         x = clean.copy()
         fallen = np.zeros(len(x), np.bool_)
         pending = np.arange(len(x))
-        logits: NDArray[np.float32] | None = None
         for _ in range(STEPS):
             left = pending[~fallen[pending]]
             if not len(left):
                 break
             if 3 * len(left) <= 2 * len(pending):  # seldom, as some frameworks compile for every new number
                 pending = left
-                logits = None
             inputs = x[pending].astype(np.float32)
-            if logits is None:
-                logits = self.classifier.logits(inputs)
-            gradient = pull_back(self.classifier, inputs, cross_entropy(logits, labels[pending])[1]).astype(np.float64)
+            logits, _, in_float32 = follow(self.classifier, None, inputs, cross_entropy, labels[pending])
+            fallen[pending] |= logits.argmax(axis=1) != labels[pending]
+            gradient = in_float32.astype(np.float64)
             unit = gradient / np.maximum(lengths(gradient), 1e-30)
             limit = radius[pending]
-            step = np.where(in_linf[pending], np.sign(gradient), unit)
-            moved = x[pending] + 0.1 * limit * step - clean[pending]
+            moved = x[pending] + 0.1 * limit * np.where(in_linf[pending], np.sign(gradient), unit) - clean[pending]
             shrunk = moved * np.minimum(1, limit / np.maximum(lengths(moved), 1e-30))
             moved = np.where(in_linf[pending], np.clip(moved, -limit, limit), shrunk)
             x[pending] = np.clip(clean[pending] + moved, 0, 1)
-            logits = self.classifier.logits(x[pending].astype(np.float32))
-            fallen[pending] |= self.classifier.classes(lambda answers: answers, logits) != labels[pending]
+        fallen[pending] |= self.classifier.predict(x[pending].astype(np.float32)) != labels[pending]
         rates: NDArray[np.float64] = fallen.reshape(balls, n).mean(axis=1)
         return rates
 

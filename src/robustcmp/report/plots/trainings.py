@@ -82,6 +82,9 @@ def _panel(axes: Axes, results: Results, attack: str, published: Mapping[str, Ma
         rate = published.get(without_version(model), {}).get(attack)
         if rate is not None and not of_distances:
             axes.plot(position, 100 * rate, "x", color="black", markersize=6)
+    if not of_distances and axes.dataLim.height == 0:  # all alike: Matplotlib would show rates below zero
+        common = float(axes.dataLim.ymin)
+        axes.set_ylim(max(common - 1, -0.1), min(common + 1, 100.1))
     axes.set(title=_title(results, attack), xlim=(-0.5, len(results.models) - 0.4))
     name_models(axes, results.models)
     bare(axes)
