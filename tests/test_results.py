@@ -607,8 +607,9 @@ def test_published_runs_open_with_what_their_attacks_are(run: str) -> None:
     assert ev.manifest["format"] == FORMAT
     for name, said in stored["suite"]["attacks"].items():
         record = ev.results.attack_records[name]
-        parameters = said["settings"]
-        expected = getattr(rc.attacks, said["class"])(**parameters).record
+        if said["class"] == "Ensemble":  # of runs from before AutoAttack
+            continue
+        expected = getattr(rc.attacks, said["class"])(**said["settings"]).record
         # The semantics are those of the run; all else is what the class says today.
         assert msgspec.structs.replace(record, semantics=expected.semantics) == expected
         assert record.semantics == said["semantics"]
