@@ -18,11 +18,17 @@ def serve_timed(network: Any) -> None:
         calls = dict(network.calls, seconds=((), "seconds"))
         asked = 0.0
 
-        def logits(self, images: Any) -> Any:
-            start = time.process_time()
-            answer = np.asarray(super().logits(images), np.float32)
-            self.asked += time.process_time() - start
-            return answer
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            answer = self.logits  # some hosts compile it for each network
+
+            def time_logits(images: Any) -> Any:
+                start = time.process_time()
+                logits = np.asarray(answer(images), np.float32)
+                self.asked += time.process_time() - start
+                return logits
+
+            self.logits = time_logits
 
         def seconds(self) -> Any:
             return np.array([time.process_time(), self.asked])

@@ -221,7 +221,7 @@ def test_a_gate_says_whether_a_new_model_may_replace_an_old_one(
         (["a.onnx", "b.onnx", "--dataset", "digits", "--margin", "200"], "below 100, received 200"),
         (["a.onnx", "b.onnx", "--dataset", "digits"], "there is no file a.onnx"),
         (["a.onnx", "b.onnx", "--dataset", "digits", "--within", "10"], "a time such as 90s, 10m or 1h, received 10"),
-        (["a.txt", "a.txt", "--dataset", "digits"], "a.txt is of no known kind. Files end in .bin, .ckpt"),
+        (["a.txt", "a.txt", "--dataset", "digits"], "a.txt is of no known kind. Files end in .bin, .caffemodel, .ckpt"),
         (["a.pt", "x/a.pt", "--dataset", "digits"], "a.pt holds only weights: name their network with architecture"),
     ],
 )

@@ -196,12 +196,11 @@ def _write(plan: Plan, manifest: dict[str, Any], store: Run, shown: Progress) ->
         return progress_of(shown if progress and not isinstance(shown, Unseen) else progress)
 
     margins = {model.key: model.margins for model in plan.models}
-    dataset = assemble(store, plan.cells, plan.suite.records, plan.question.repeats, plan.indices, plan.labels, margins)
+    arrays = assemble(store, plan.cells, plan.suite.records, plan.question.repeats, plan.indices, plan.labels, margins)
     store.write_manifest(manifest)
-    store.write_results(dataset, manifest)
-    results = Results(store, dataset, store.manifest())
-    store.write_clean(results.question, plan.images)
-    return Evaluation(results, FollowUps(plan, show_again))
+    store.write_results(arrays, manifest)
+    store.write_clean(plan.images)
+    return Evaluation(Results(store, arrays, store.manifest()), FollowUps(plan, show_again))
 
 
 def _check_exact(deployments: Sequence[Mapping[str, Any]]) -> None:

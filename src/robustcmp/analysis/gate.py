@@ -370,7 +370,7 @@ def _judge_accuracy(results: Results, baseline: str, model: str, margin: float) 
     images = int(results.manifest["images"]["of"])
     old = results.clean_accuracy[baseline]
     new = results.clean_accuracy[model]
-    both = min(results.correct_by_all, old, new)
+    both = min(results.manifest["images"]["correct_by_all"], old, new)
     rates = PairedRates((old - both) * images, (new - both) * images, images)
     low, high = rates.interval()
     answer: AccuracyAnswer = "not shown"

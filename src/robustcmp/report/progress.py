@@ -232,7 +232,8 @@ class LiveTable(_Shown):
             passed = f"{printable(self._step)}{count} · {passed}"
         elif self._attack in self.attacks:
             tally = self.attacks[self._attack]
-            passed = f"{self._attack}: {tally.finished} of {tally.cells} · {passed} · {self._say_left()}"
+            parts = [f"{self._attack}: {tally.finished} of {tally.cells}", passed, self._say_left()]
+            passed = " · ".join(filter(None, parts))
         status = Text(passed, style="bold")
         if not self.attacks:
             return status
