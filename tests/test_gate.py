@@ -178,8 +178,20 @@ def worse():
             weight.mul_(1 + 0.6 * torch.sin(torch.arange(weight.numel())).reshape(weight.shape))
     return network
 
+def linear(pixels, classes):
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(pixels, classes)).eval()
+
 def wide():
-    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 12)).eval()
+    return linear(784, 12)
+
+def large():
+    return linear(1024, 10)
+
+def few():
+    return linear(784, 5)
+
+def five():
+    return linear(784, 5)
 """
 
 
@@ -223,6 +235,10 @@ def test_a_gate_says_whether_a_new_model_may_replace_an_old_one(
         (["a.onnx", "b.onnx", "--dataset", "digits", "--within", "10"], "a time such as 90s, 10m or 1h, received 10"),
         (["a.txt", "a.txt", "--dataset", "digits"], "a.txt is of no known kind. Files end in .bin, .caffemodel, .ckpt"),
         (["a.pt", "x/a.pt", "--dataset", "digits"], "a.pt holds only weights: name their network with architecture"),
+        (["CODE:old", "CODE:wide", "--dataset", "digits"], "different numbers of classes: old 10, wide 12"),
+        (["CODE:old", "CODE:large", "--dataset", "digits"], "does not accept images of shape (28, 28, 1)"),
+        (["CODE:few", "CODE:five", "--dataset", "digits"], "labels should be from 0 to 4"),
+        (["CODE:old", "CODE:worse", "--dataset", "npz:one.npz"], "received one class in npz:one.npz"),
     ],
 )
 def test_what_cannot_be_gated_is_one_line(
@@ -231,7 +247,10 @@ def test_what_cannot_be_gated_is_one_line(
     Path("x").mkdir()
     for name in ("a.txt", "a.pt", "x/a.pt"):
         Path(name).write_text("some content")
-    assert gate_command.main(arguments) == 2
+    np.savez("one.npz", images=np.zeros((3, 28, 28, 1), np.float32), labels=np.zeros(3, np.int64))
+    status = gate_command.main([argument.replace("CODE", str(folder)) for argument in arguments])
+    assert status in (1, 2)
+    assert not [*Path("runs").glob("*")]
     assert message in " ".join(capsys.readouterr().err.split())
 
 
@@ -294,17 +313,6 @@ def test_a_gate_is_planned_from_a_run(capsys: pytest.CaptureFixture[str]) -> Non
     planned = json.loads(capsys.readouterr().out)
     assert planned
     assert all(attack["images"] > 0 for attack in planned if attack["images"] is not None)
-
-
-def test_models_of_different_classes_are_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert gate_command.main([f"{folder}:old", f"{folder}:wide", "--dataset", "digits"]) == 2
-    assert "different numbers of classes: old 10, wide 12" in " ".join(capsys.readouterr().err.split())
-
-
-def test_images_of_one_class_are_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    np.savez("one.npz", images=np.zeros((3, 28, 28, 1), np.float32), labels=np.zeros(3, np.int64))
-    assert gate_command.main([f"{folder}:old", f"{folder}:worse", "--dataset", "npz:one.npz"]) == 2
-    assert "received one class in npz:one.npz" in " ".join(capsys.readouterr().err.split())
 
 
 def test_the_schema_that_ships_is_that_of_the_types() -> None:
