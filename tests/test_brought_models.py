@@ -1015,7 +1015,7 @@ def test_a_module_without_a_gradient_is_attacked_without(make: Any, reason: str,
     (tmp_path / "suite.toml").write_text(SUITE)
     options = {"suite": tmp_path / "suite.toml", "n": N, "repeats": 1, "batch_size": 1, "progress": False}
     ev = rc.evaluate({"m": model}, drawn(), labels, **options)
-    assert reason in ev.results.not_applicable["m"]["fgsm"]
+    assert reason in ev.results.reasons("not_applicable")["m"]["fgsm"]
     assert ev.results.rates()["m"]["single_pixel"] >= 0
 
 

@@ -27,7 +27,7 @@ from .runs.assembly import assemble
 from .runs.executors import Executor, InProcess, Isolated, choose_executor, execute
 from .runs.followups import FollowUps
 from .runs.loading import Models, check_models, load, set_batch_sizes
-from .runs.manifest import add_failures, describe
+from .runs.manifest import add_failures, add_rounded, describe
 from .runs.plan import Plan, make_plan
 from .runs.progress import Progress, Unseen
 from .runs.question import Question, validate
@@ -167,7 +167,7 @@ def evaluate(
                 )
         store.write_manifest(manifest)
         execute(plan, store, where, shown)
-        return _write(plan, add_failures(manifest, plan), store, shown)
+        return _write(plan, add_rounded(add_failures(manifest, plan), plan, store), store, shown)
 
 
 def prepare(
@@ -196,12 +196,11 @@ def _write(plan: Plan, manifest: dict[str, Any], store: Run, shown: Progress) ->
         return progress_of(shown if progress and not isinstance(shown, Unseen) else progress)
 
     margins = {model.key: model.margins for model in plan.models}
-    dataset = assemble(store, plan.cells, plan.suite.records, plan.question.repeats, plan.indices, plan.labels, margins)
+    arrays = assemble(store, plan.cells, plan.suite.records, plan.question.repeats, plan.indices, plan.labels, margins)
     store.write_manifest(manifest)
-    store.write_results(dataset, manifest)
-    results = Results(store, dataset, store.manifest())
-    store.write_clean(results.question, plan.images)
-    return Evaluation(results, FollowUps(plan, show_again))
+    store.write_results(arrays, manifest)
+    store.write_clean(plan.images)
+    return Evaluation(Results(store, arrays, store.manifest()), FollowUps(plan, show_again))
 
 
 def _check_exact(deployments: Sequence[Mapping[str, Any]]) -> None:

@@ -313,7 +313,7 @@ def _choose_conditioned(results: Results) -> Sequence[str]:
 
 
 def _ranks(results: Results, pictures: Pictures | None) -> list[Block]:
-    if results.same_weights or not results.has_indicator:
+    if not results.indicator:
         return []
     indicator, *variants = tables.of_section(results, "ranks")
     blocks = [Block("table", indicator), Block("folded", variants)]
@@ -327,7 +327,7 @@ def _deployments(results: Results, pictures: Pictures | None) -> list[Block]:
     if not results.has_deployments:
         return []
     drawn = []
-    if len(results.deployments()):
+    if len(results.deployments):
         drawn = _draw(results, pictures, plots.deployments.draw, "deployed minus source", results.attacks)
     return [*drawn, *_fold(results, "deployments"), Block("list", words.deployment_notes(results))]
 
@@ -367,7 +367,7 @@ def _gallery_row(results: Results, row: Sequence[Outcome]) -> dict[str, Any]:
     return {
         "attack": first.attack,
         "label": first.label,
-        "image": int(results.dataset.image.values[first.position]),
+        "image": int(results.arrays["image"][first.position]),
         "clean": png(first.clean),
         "tiles": [
             {

@@ -18,12 +18,14 @@ from ..deployments import runtime
 from ..errors import ModelError, UsageError, WeightsError, enough_memory, nearest, unknown
 from ..files import file_digest
 from ..frameworks import ALSO, FILES, Device, check_framework, get_framework, known, versions
+from ..models.functions import wrap_functions
 from ..models.model import wrap
 from ..networks.architecture import Architecture, get_architecture
 from ..networks.weights import Weights, WeightsFile, check_finite, check_shapes, is_sealed, most_bytes, read_weights
 from ..untrusted import check_archive, check_file, check_no_program
-from .from_code import NUMPY, RETURNED, call_function, framework_of, is_function, suggest, wrap_numpy
+from .from_code import NUMPY, call_function, framework_of, is_function, suggest
 
+RETURNED = "a function of images (N, H, W, C), or what robustcmp.wrap_functions makes of a classifier of scikit-learn"
 OF_NUMPY = ("sklearn", "scikit-learn", "np")  # what else people call numpy
 CANONICAL = (".h5", ".npz")  # weights in the canonical layout, for any framework
 
@@ -204,7 +206,7 @@ class FromFile(msgspec.Struct, frozen=True, tag="file", dict=True):
                 )
             return native
         if self.framework == NUMPY:
-            return wrap_numpy(native, self.source)
+            return _wrap_numpy(native, self.source)
         try:
             model = wrap(
                 native,
@@ -322,3 +324,10 @@ def _read_arrays(path: Path) -> Weights:
                 "astype('float32') before saving."
             )
     return {name: array.astype(np.float32) for name, array in arrays.items()}
+
+
+def _wrap_numpy(result: Any, source: str) -> fb.models.base.Model:
+    """Return a model of what code for ``numpy`` returns."""
+    if not callable(result):
+        raise ModelError(f"{source} should return {RETURNED}; received {type(result).__name__}")
+    return wrap_functions(logits=result, info={"source": source})

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from ..deployments import MODULES, runtime
 from ..deployments import MODULES as RUNTIMES
 from ..deployments import names as deployment_names
+from ..deployments import runtime
 from ..errors import ModelError, UsageError
 from ..files import json_digest
 from ..frameworks import ALSO, FILES, known
@@ -283,7 +283,7 @@ def _find_framework(source: str) -> str:
     path = Path(source)
     if not path.exists():
         raise UsageError(f"there is no file {source}")
-    for name in MODULES:
+    for name in RUNTIMES:
         if path.suffix and path.suffix in runtime(name).suffixes:
             return name
     if path.suffix == ".h5" and is_sealed(path):
@@ -291,7 +291,7 @@ def _find_framework(source: str) -> str:
     for framework, endings in FILES.items():
         if path.name.endswith(tuple(endings)):
             return framework
-    suffixes = sorted(set().union(*(runtime(name).suffixes for name in MODULES), *FILES.values()) - {""} | {".h5"})
+    suffixes = sorted(set().union(*(runtime(name).suffixes for name in RUNTIMES), *FILES.values()) - {""} | {".h5"})
     raise UsageError(
         f"{source} is of no known kind. Files end in {', '.join(suffixes)}; or name your own code that returns the "
         "network, module:function"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...analysis.indicator import find_published_rates
 from ...analysis.results import Results
 from ...analysis.statistics import t_interval
 from ...records.attack import NORMS
@@ -45,10 +46,10 @@ def draw(
     ndarray of matplotlib.axes.Axes, shape (attacks,)
     """
     attacks = results.attacks if attacks is None else attacks
-    published = results.paper if paper else {}
+    published = find_published_rates(results.manifest) if paper else {}
     row = panel_per_attack(attacks, lambda axes, attack: _panel(axes, results, attack, published), figure)
     if len(attacks) > 1:  # one panel alone is too narrow, and has a caption
-        _legend(row[0].figure, results.has_several_trainings, paper and bool(results.paper))
+        _legend(row[0].figure, results.has_several_trainings, bool(published))
     return row
 
 
