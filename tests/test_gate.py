@@ -24,6 +24,7 @@ from robustcmp.cli import gate as gate_command
 from robustcmp.cli import plan as plan_command
 from robustcmp.errors import UsageError
 from robustcmp.report.gate import make_schema
+from robustcmp.report.text import to_text
 from robustcmp.runs.plan import Plan
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
@@ -264,6 +265,27 @@ def test_images_and_attacks_fit_into_a_time_and_a_rerun_uses_the_same(
     functions = [f"{folder}:old", f"{folder}:worse", *of_run]
     images = choose(functions, 10_000.0)
     assert choose(functions, 5_000.0) > images  # what functions return may have changed, so it is measured again
+
+
+def test_success_after_rounding_to_8_bits_is_beside_success_of_images_from_files(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from PIL import Image
+
+    data = rc.load_dataset("digits")
+    for number, (image, label) in enumerate(zip(data.images[:60], data.labels[:60], strict=True)):
+        path = Path("images", str(label), f"{number}.png")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.rint(255 * image[..., 0]).astype(np.uint8)).save(path)
+    models = [f"{folder}:old", f"{folder}:worse"]
+    arguments = [*models, "--dataset", "folder:images", "--suite", "suite.toml", "--out", "run", "--quiet"]
+    assert gate_command.main([*arguments, "--json"]) in (3, 4)
+    [verdict] = msgspec.json.decode(capsys.readouterr().out, type=Gate).attacks
+    assert verdict.rounded is not None
+    assert abs(verdict.rounded - verdict.rate) < 0.1
+    results = rc.open_run("run").results
+    assert results.rounded_rate("worse", "fgsm") == verdict.rounded
+    assert "in 8 bits" in to_text(results)
 
 
 def test_a_gate_is_planned_from_a_run(capsys: pytest.CaptureFixture[str]) -> None:

@@ -27,7 +27,7 @@ from .runs.assembly import assemble
 from .runs.executors import Executor, InProcess, Isolated, choose_executor, execute
 from .runs.followups import FollowUps
 from .runs.loading import Models, check_models, load, set_batch_sizes
-from .runs.manifest import add_failures, describe
+from .runs.manifest import add_failures, add_rounded, describe
 from .runs.plan import Plan, make_plan
 from .runs.progress import Progress, Unseen
 from .runs.question import Question, validate
@@ -167,7 +167,7 @@ def evaluate(
                 )
         store.write_manifest(manifest)
         execute(plan, store, where, shown)
-        return _write(plan, add_failures(manifest, plan), store, shown)
+        return _write(plan, add_rounded(add_failures(manifest, plan), plan, store), store, shown)
 
 
 def prepare(

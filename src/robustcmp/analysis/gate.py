@@ -44,6 +44,8 @@ class AttackVerdict(msgspec.Struct, frozen=True):
         attacks), ``"not shown"``, or ``"uninformative"`` (under 5 % or over 95 % of both models' images are fooled).
     baseline_rate, rate : float
         The success rates on the baseline and on the new model, in [0, 1].
+    baseline_rounded, rounded : float, optional
+        The same once the images are saved in 8 bits; None unless the clean images came from image files.
     low, high : float
         The bounds of `rate` - `baseline_rate`, each at 95 %.
     p_easier : float, optional
@@ -68,6 +70,8 @@ class AttackVerdict(msgspec.Struct, frozen=True):
     unit: Unit
     images: int
     images_needed: int | None
+    baseline_rounded: float | None = None
+    rounded: float | None = None
 
     @property
     def difference(self) -> float:
@@ -222,7 +226,11 @@ def open_gate(results: Results, margin: float = MARGIN, accuracy_margin: float |
     baseline, *others = results.models
     attacks: list[AttackVerdict] = []
     for model in others:
-        attacks += judge_attacks(model, _pairs(results, baseline, model), margin)
+        for verdict in judge_attacks(model, _pairs(results, baseline, model), margin):
+            rates = [results.rounded_rate(name, verdict.attack) for name in (baseline, model)]
+            if not any(map(math.isnan, rates)):
+                verdict = msgspec.structs.replace(verdict, baseline_rounded=rates[0], rounded=rates[1])
+            attacks.append(verdict)
     accuracies = [_judge_accuracy(results, baseline, model, accuracy_margin) for model in others]
     outcome = _decide(attacks, accuracies)
     return Gate(baseline, margin, accuracy_margin, attacks, accuracies, outcome)

@@ -245,6 +245,12 @@ class Results:
             0.0 if self.attack_records[attack].deterministic else root_mean_std(self.values(model, attack).mean(axis=2))
         )
 
+    def rounded_rate(self, model: str, attack: str) -> float:
+        """Return a model's success rate once adversarial images are saved in 8 bits, NaN if it was not measured."""
+        entries = [entry.get("rounded", {}) for entry in self.manifest["models"] if entry["name"] == model]
+        rates = [entry[attack] for entry in entries if attack in entry]
+        return float(np.mean(rates)) if rates else math.nan
+
     @cached_property
     def same_weights(self) -> dict[str, Any] | None:
         """How closely frameworks agree on the same weights, None if the models are not from `same_weights`."""

@@ -79,6 +79,7 @@ class _Model(msgspec.Struct):
     cause: str = ""
     not_applicable: dict[str, str] = {}
     failed: dict[str, str] = {}
+    rounded: dict[str, Share] = {}  # success of each attack once its images are saved in 8 bits
     source_gradient: list[str] = []
     own_differences: list[str] = []
 

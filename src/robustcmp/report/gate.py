@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
+from typing import Any
 from xml.etree import ElementTree
 
 import msgspec
@@ -82,7 +84,7 @@ def table(gate: Gate) -> Table:
     rates = [Column("baseline", percent), Column("new", percent)]
     differences = [Column("difference", _signed_points), Column("at most", _signed_points)]
     columns = [*names("model", "attack"), *rates, *differences, *names("answer")]
-    rows = [
+    rows: list[tuple[Any, ...]] = [
         (
             verdict.model,
             verdict.attack,
@@ -94,6 +96,10 @@ def table(gate: Gate) -> Table:
         )
         for verdict in gate.attacks
     ]
+    if any(verdict.rounded is not None for verdict in gate.attacks):
+        columns += [Column("baseline in 8 bits", _percent), Column("new in 8 bits", _percent)]
+        rounded = [(verdict.baseline_rounded, verdict.rounded) for verdict in gate.attacks]
+        rows = [row + rates for row, rates in zip(rows, rounded, strict=True)]
     title = f"Images fooled, and by how many points more of the new model (95 % upper bound; baseline {gate.baseline})"
     return Table(title, columns, rows)
 
@@ -128,6 +134,10 @@ def write_junit(gate: Gate) -> str:
     for name, count in counts.items():
         suite.set(name, str(count))
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True)
+
+
+def _percent(share: float | None) -> str:
+    return percent(math.nan if share is None else share)
 
 
 def _signed_points(value: float) -> str:

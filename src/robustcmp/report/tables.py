@@ -143,6 +143,11 @@ def _success(results: Results) -> Table:
         columns.append(Column("95 % over trainings", interval(percent)))
         columns.append(Column("sd over trainings", percent))
     rows = [_success_row(results, attack, model) for attack, model in product(results.attacks, results.models)]
+    rounded = [results.rounded_rate(model, attack) for attack, model, *_ in rows]
+    if not all(map(math.isnan, rounded)):
+        columns.append(Column("in 8 bits", percent))
+        for row, rate in zip(rows, rounded, strict=True):
+            row.append(rate)
     if not results.same_weights:
         columns.append(Column("P", number))
         terms = indicator_terms(results.rates(results.indicator_attacks))

@@ -21,6 +21,7 @@ from ..models.classifier import Classifier
 from ..models.functions import FINITE_DIFFERENCES
 from ..provenance import made_with, processor
 from ..records.manifest import FORMAT, check
+from ..records.store import Run
 from .loading import TrainedModel
 from .plan import Plan
 from .related import find_twins, run_control
@@ -104,6 +105,22 @@ def add_failures(manifest: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
         for model, entry in zip(plan.models, manifest["models"], strict=True)
     ]
     return {**manifest, "models": models, "cells": [asdict(cell) for cell in plan.cells]}
+
+
+def add_rounded(manifest: Mapping[str, Any], plan: Plan, store: Run) -> dict[str, Any]:
+    """Return the manifest of a plan with the success of each attack after rounding to 8 bits, of images from files."""
+    if not (manifest["about"].get("dataset") or "").startswith("folder:"):
+        return {**manifest}
+    models = []
+    for model, entry in zip(plan.models, manifest["models"], strict=True):
+        shares: dict[str, list[float]] = {}
+        for cell in plan.cells:
+            if (cell.model, cell.training_seed) == model.key and not model.failed and store.has_images(cell.key):
+                images = (np.rint(store.adversarials(cell.key) * 255) / 255).astype(np.float32)
+                fooled = store.load(cell.key)["success"] & (model.classifier.predict(images) != plan.labels)
+                shares.setdefault(cell.attack, []).append(float(fooled.mean()))
+        models.append(entry | {"rounded": {attack: statistics.fmean(each) for attack, each in shares.items()}})
+    return {**manifest, "models": models}
 
 
 def _find_gradients(model: TrainedModel, suite: Suite) -> dict[str, list[str]]:
