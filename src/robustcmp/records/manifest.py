@@ -204,7 +204,7 @@ def suite_names() -> list[str]:
     """Return the names of the suites that ship.
 
     >>> suite_names()
-    ['autoattack', 'boundary-long', 'control', 'gate', 'guo2019', 'reference', 'smoke']
+    ['autoattack', 'autoattack-l2', 'boundary-long', 'control', 'gate', 'guo2019', 'reference', 'smoke']
     """
     return sorted(file.name.removesuffix(".toml") for file in SHIPPED.iterdir() if file.name.endswith(".toml"))
 
