@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from typing import Any
 from xml.etree import ElementTree
@@ -97,9 +96,8 @@ def table(gate: Gate) -> Table:
         for verdict in gate.attacks
     ]
     if any(verdict.rounded is not None for verdict in gate.attacks):
-        columns += [Column("baseline in 8 bits", _percent), Column("new in 8 bits", _percent)]
-        rounded = [(verdict.baseline_rounded, verdict.rounded) for verdict in gate.attacks]
-        rows = [row + rates for row, rates in zip(rows, rounded, strict=True)]
+        columns.append(Column("both in 8 bits", _write_rounded))
+        rows = [(*row, verdict) for row, verdict in zip(rows, gate.attacks, strict=True)]
     title = f"Images fooled, and by how many points more of the new model (95 % upper bound; baseline {gate.baseline})"
     return Table(title, columns, rows)
 
@@ -136,8 +134,11 @@ def write_junit(gate: Gate) -> str:
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True)
 
 
-def _percent(share: float | None) -> str:
-    return percent(math.nan if share is None else share)
+def _write_rounded(verdict: AttackVerdict) -> str:
+    """Return both success rates after rounding to 8 bits."""
+    if verdict.baseline_rounded is None or verdict.rounded is None:
+        return ""
+    return f"{100 * verdict.baseline_rounded:.1f}, {100 * verdict.rounded:.1f}"
 
 
 def _signed_points(value: float) -> str:
