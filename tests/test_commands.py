@@ -291,6 +291,13 @@ UNUSABLE: dict[str, tuple[dict[str, Any], list[str]]] = {
     "no dataset": ({"dataset": "fashion_mnist"}, ["unknown dataset 'fashion_mnist'", "npz:FILE or folder:DIR"]),
     "runtime by another name": ({"deploy": "onnx"}, ["unknown deployment 'onnx': did you mean 'onnxruntime'?"]),
     "another analysis": ({"also": "transfers"}, ["unknown --also 'transfers'", "did you mean 'transfer'"]),
+    "a limit of what": ({"executor": "isolated,minutes=5"}, ["seconds=S or memory=GIB", "'minutes=5'"]),
+    "no time for an attack": ({"executor": "seconds=0"}, ["group_seconds should be above 0", "See --executor."]),
+    "no unit": ({"within": 10}, ["a time such as 90s, 10m or 1h, received 10"]),
+    "images and a time": (
+        {"within": "10m", "images": 4},
+        ["--within chooses the number of images: leave out --images"],
+    ),
     "no model": ({"model": None}, ["one of the arguments --model --weights is required", "--help"]),
 }
 

@@ -191,7 +191,7 @@ def test_a_command_is_told_as_it_works_from_here(monkeypatch: pytest.MonkeyPatch
 def test_log_lines_of_libraries_do_not_reach_the_screen_and_last_words_do() -> None:
     code = """
 import os, sys
-from robustcmp.cli.streams import drop_log_lines
+from robustcmp.cli.screen import drop_log_lines
 with drop_log_lines():
     os.write(2, b"I0000 00:00:1795466579.336773    3933 port.cc:153] oneDNN custom operations are on.\\n")
     print("of Python", file=sys.stderr)

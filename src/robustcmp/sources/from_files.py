@@ -38,9 +38,9 @@ class FromFile(msgspec.Struct, frozen=True, tag="file", dict=True):
     framework : str
         The framework that it runs in.
     architecture : str, optional
-        What network the file is for, as for `load_network`.
+        What network the file is for: a name, ``FILE.toml`` or ``module:function``.
     mean, std : tuple of float
-        What a file's network expects of its images, as for `load_network`.
+        A file's network expects ``(images - mean) / std``: one number, or one for each channel.
     cut_softmax : bool
         Whether the softmax at its end is cut.
     """
@@ -261,22 +261,6 @@ class FromFile(msgspec.Struct, frozen=True, tag="file", dict=True):
         return network, design, content.metadata | info
 
 
-def load_network(
-    source: str,
-    framework: str,
-    architecture: str | None = None,
-    *,
-    mean: Sequence[float] = (),
-    std: Sequence[float] = (),
-    cut_softmax: bool = False,
-    device: Device = "auto",
-) -> fb.models.base.Model:
-    """Check and load one network that was trained elsewhere; the parameters are those of `FromFile`."""
-    origin = FromFile(source, framework, architecture, tuple(mean), tuple(std), cut_softmax)
-    origin.check()
-    return origin.load(device)
-
-
 def check_ending(source: str, framework: str) -> None:
     """Raise `UsageError` for a file that is not there, or that a framework or a runtime does not read."""
     path = Path(source)
@@ -285,7 +269,7 @@ def check_ending(source: str, framework: str) -> None:
         raise UsageError(f"there is no file {source}{suggest(near)}")
     if not path.is_file():
         raise UsageError(f"expected a file, received {source}, a directory, a pipe or a device")
-    endings = FILES | {name: (runtime(name).suffix,) for name in RUNTIMES}
+    endings = FILES | {name: runtime(name).suffixes for name in RUNTIMES}
     read = endings[framework] if framework in RUNTIMES else (*endings.get(framework, ()), *CANONICAL)
     if source.endswith(read):
         return
