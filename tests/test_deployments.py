@@ -23,7 +23,6 @@ from robustcmp import deployments
 from robustcmp.analysis.deployments import answers_alike
 from robustcmp.analysis.results import Results
 from robustcmp.attacks.fgsm import loss_gradient
-from robustcmp.attacks.suite import load_suite
 from robustcmp.cli import command
 from robustcmp.data.dataset import Dataset
 from robustcmp.deployments.deploy import _find_or_write, deploy
@@ -129,8 +128,8 @@ def test_finite_differences_ask_the_deployed_network(deployed: Deploy, source: M
 
 def test_without_a_gradient_of_its_own_other_attacks_do_not_run(deployed: Deploy) -> None:
     of_source = Classifier(deployed("onnxruntime"))
-    attacks = [attack for attack in load_suite("reference").attacks.values() if attack.needs_gradient]
-    assert all("onnxruntime has no gradient" in attack.not_applicable(of_source) for attack in attacks)
+    attack = rc.attacks.MinimumL2()
+    assert "onnxruntime has no gradient" in attack.not_applicable(of_source)
 
 
 def test_autoattack_follows_the_source(deployed: Deploy, source: Model, digits: Dataset) -> None:

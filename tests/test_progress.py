@@ -167,9 +167,14 @@ def test_the_table_fills_in(monkeypatch: pytest.MonkeyPatch) -> None:
             table.count(cell.attack, 10)
             table.finish(cell, np.array([True, False, False, False]))
         console.print(table._draw())
+        table.end()
+        table.begin("health checks", 6)
+        console.print(table._draw())
     finally:
         table.end()
     text = screen.getvalue()
+    assert text.count("25.0 % (3)") == 2  # while health checks run, too
+    assert "health checks: 0 of 6" in text
     assert "attacks on 6 images · " in text
     assert "0 of 0" not in text
     assert "loading models: 1 of 6" in text

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ..sources.deployed import AnyOrigin
 
 Say = Callable[[str], None]
+TIMED_OF_BUDGET = 0.05  # attacks are timed for so long
 USED_OF_BUDGET = 0.9  # the rest is for the page, and for what was measured badly
 SHOWN = 20  # names of classes
 IMAGES = {"digits": 100}  # attacked at the most, unless --images says otherwise: the first command is to end soon
@@ -376,18 +377,18 @@ def _fit(
     before = Run(arguments["out"]).manifest().get("about", {})
     chosen = before.get("within", {})
     is_same = chosen.get("seconds") == budget and suite.attacks.keys() >= {*chosen["attacks"]}
-    if is_same and _models_and_data(before) == _models_and_data(arguments["about"]):
+    models_and_data = _models_and_data(arguments["about"])
+    if is_same and all(models_and_data) and _models_and_data(before) == models_and_data:
         attacks: list[str] = chosen["attacks"]
         images: int = chosen["images"]
     else:
         looked_up = time.monotonic()
         store = Run.create(None)
         plan = _plan(comparison, arguments, store)
-        now = time.monotonic()
-        # The models are loaded once more, for the attacks.
-        used = now - start + now - looked_up + plan.check_seconds()
-        left = USED_OF_BUDGET * budget - used
-        attacks, images = fit_within(plan.seconds(store), len(plan.images), left)
+        loading = time.monotonic() - looked_up  # which is done once more, for the attacks
+        seconds = plan.time_attacks(store, TIMED_OF_BUDGET * budget)
+        used = plan.check_seconds() + loading + time.monotonic() - start
+        attacks, images = fit_within(seconds, len(plan.images), USED_OF_BUDGET * budget - used)
         if not images:
             raise UsageError(
                 f"--within {duration(budget)} leaves no time for an image: loading and checking the models "
@@ -404,7 +405,7 @@ def _fit(
 
 
 def _models_and_data(about: dict[str, Any]) -> tuple[Any, str]:
-    """Return what a manifest says of the files of models, and the digest of its data."""
+    """Return what a manifest says of the files of models, None where code has a part, and the digest of its data."""
     return about["question"]["models"], about["data"]
 
 

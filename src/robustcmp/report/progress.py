@@ -200,6 +200,7 @@ class LiveTable(_Shown):
         self._step = what
         self._steps = steps
         self._done = 0
+        self._live.start()  # once more for health checks, below the rates that were found
 
     def step(self) -> None:
         self._done += 1

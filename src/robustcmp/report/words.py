@@ -236,14 +236,18 @@ def all_together(results: Results) -> list[str]:
 
 
 def spread(results: Results) -> list[str]:
-    """Say how far trainings of one framework are apart, or that there is one training of each."""
+    """Say how far trainings of one framework are apart at most, or that there is one training of each."""
     if not results.verdicts:
         return []
     if not results.has_several_trainings:
         return [ONE_EACH] if _is_of_the_zoo(results) else []
-    furthest = max(float(np.ptp(rates)) for outcomes in results.outcomes for rates in outcomes.rates.values())
+    widths = {
+        outcomes.attack: max(float(np.ptp(rates)) for rates in outcomes.rates.values()) for outcomes in results.outcomes
+    }
+    attack = max(widths, key=lambda name: widths[name])
     unit = "framework" if _is_of_the_zoo(results) else "model"
-    return [f"Trainings of one {unit} differ by up to {points(furthest)} points."] if furthest else []
+    width = points(widths[attack])
+    return [f"Trainings of one {unit} differ by up to {width} points under {attack}."] if widths[attack] else []
 
 
 def answers(results: Results) -> list[str]:
