@@ -18,6 +18,7 @@ if hasattr(os, "sched_setaffinity"):
 
 import argparse
 import json
+import resource
 import subprocess
 import sys
 import tempfile
@@ -30,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 import robustcmp as rc
 from robustcmp.attacks.suite import Attack, load_suite
@@ -40,8 +42,20 @@ from robustcmp.frameworks.hosted import Hosted
 from robustcmp.hosts import environments
 from robustcmp.models.batches import BATCH_SIZES, measure_batch_size, measure_rate
 from robustcmp.models.classifier import Classifier
+from robustcmp.models.model import Model
 from robustcmp.models.preflight import check_gradient
-from robustcmp.networks.architecture import get_architecture
+from robustcmp.networks.architecture import (
+    Architecture,
+    BatchNorm,
+    Conv,
+    Dense,
+    GlobalAveragePool,
+    Layer,
+    MaxPool,
+    Relu,
+    Residual,
+    get_architecture,
+)
 from robustcmp.provenance import made_with, processor
 from robustcmp.sources.from_zoo import FromZoo, find_weights
 from robustcmp.sources.recipes import load_test_set
@@ -60,20 +74,26 @@ RIVALS = (
 
 
 class Counted:
-    """A compiled classifier of the zoo, the images it gets right, and how many were asked."""
+    """A compiled classifier, the images it gets right (all of them without labels), and how many were asked."""
 
     device = "cpu"
 
-    def __init__(self, framework: str, model: str, data: Dataset):
+    def __init__(self, model: Model, images: NDArray[np.float32], labels: NDArray[np.int64] | None = None):
         self.asked = 0
         self._lock = threading.Lock()
-        native = rc.load_model(model, framework=framework, dataset=data.name, device=self.device)
-        self.as_it_is = Classifier(native)
-        compiled = self.as_it_is.compile(data.images)
-        self.classifier = compiled.with_batch_size(measure_batch_size(compiled, data.images)).with_callback(self._count)
-        right = self.classifier.predict(data.images) == data.labels
-        self.images, self.labels = data.images[right], data.labels[right]
-        check_gradient(model, self.classifier, data.images)  # as before every run; it compiles the gradient
+        self.as_it_is = Classifier(model)
+        compiled = self.as_it_is.compile(images)
+        self.classifier = compiled.with_batch_size(measure_batch_size(compiled, images)).with_callback(self._count)
+        classes = self.classifier.predict(images)
+        right = classes == (classes if labels is None else labels)
+        self.images, self.labels = images[right], classes[right]
+        check_gradient("the model", self.classifier, images)  # as before every run; it compiles the gradient
+
+    @classmethod
+    def of_zoo(cls, framework: str, model: str, data: Dataset) -> Counted:
+        """Return the classifier of a model of the zoo."""
+        native = rc.load_model(model, framework=framework, dataset=data.name, device=cls.device)
+        return cls(native, data.images, data.labels)
 
     def _count(self, images: int) -> None:
         with self._lock:
@@ -152,7 +172,7 @@ def floor(frameworks: list[str], data: Dataset) -> Iterator[dict[str, Any]]:
         print(f"without ResNet-20: {error}")
     for framework in frameworks:
         for model, images in test_sets.items():
-            counted = Counted(framework, model, images)
+            counted = Counted.of_zoo(framework, model, images)
             rates = counted.rates()
             yield {"framework": framework, "model": model, "rates": rates, "batch_size": counted.classifier.batch_size}
             if model == "lenet5":
@@ -164,7 +184,7 @@ def floor(frameworks: list[str], data: Dataset) -> Iterator[dict[str, Any]]:
 
 def rivals(frameworks: list[str], data: Dataset) -> Iterator[dict[str, Any]]:
     """Time other tools on the torch model and the same images, beside robustcmp on as many."""
-    counted = Counted("torch", "lenet5", data)
+    counted = Counted.of_zoo("torch", "lenet5", data)
     tried = counted.best_ways()
     content = find_weights(FromZoo("lenet5", data.name, "torch"))
     assert content is not None
@@ -226,9 +246,59 @@ def hosted(frameworks: list[str], data: Dataset) -> Iterator[dict[str, Any]]:
         host.process().close()
 
 
+def resnet18() -> Architecture:
+    """Return a ResNet-18 for 1,000 classes of 224 × 224 pixels."""
+    layers: list[Layer] = [Conv("conv", 64, 7, 2, padding=3), BatchNorm("norm"), Relu("relu"), MaxPool("pool", 2)]
+    width = 64
+    for block, channels in enumerate((64, 64, 128, 128, 256, 256, 512, 512)):
+        stride = channels // width
+        branch = (
+            Conv(f"conv{block}a", channels, 3, stride, padding=1),
+            BatchNorm(f"norm{block}a"),
+            Relu(f"relu{block}a"),
+            Conv(f"conv{block}b", channels, 3, padding=1),
+            BatchNorm(f"norm{block}b"),
+        )
+        shortcut = (Conv(f"conv{block}c", channels, 1, stride),) if stride > 1 else ()
+        layers += [Residual(f"block{block}", branch, shortcut), Relu(f"relu{block}")]
+        width = channels
+    return Architecture("resnet18", (224, 224, 3), (*layers, GlobalAveragePool("mean"), Dense("logits", 1000)))
+
+
+def large(frameworks: list[str], data: Dataset) -> Iterator[dict[str, Any]]:
+    """Attack few large images on a network with random weights; the floor is in processor seconds."""
+    import torch
+
+    coarse = np.random.default_rng(0).random((8, 7, 7, 3), dtype=np.float32)
+    images = coarse.repeat(32, axis=1).repeat(32, axis=2)
+    network = get_framework("torch").build(resnet18(), 0, "cpu")
+    with torch.no_grad():
+        network.train()(torch.tensor(images.transpose(0, 3, 1, 2)))  # statistics, so that classes differ
+    counted = Counted(rc.wrap(network.eval(), device="cpu"), images)
+    attacks = drawn() | {"boundary": rc.attacks.Boundary(iterations=10)}
+    for name, attack in attacks.items():
+        before = least_cpu_seconds(counted)
+        row = time_attack(counted, attack, len(images) // 2, 1, [(SIDE_BY_SIDE, len(images))])
+        floor_seconds = row["asked"] * min(before, least_cpu_seconds(counted))
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+        yield row | {"attack": name, "cpu_ratio": row["cpu_seconds"] / floor_seconds, "peak_memory_mib": peak}
+
+
+def least_cpu_seconds(counted: Counted) -> float:
+    """Return the least processor seconds of an image, over batch sizes and rounds."""
+    seconds = []
+    for size in (4, 8, 32, 4, 8, 32):
+        batch = np.resize(counted.images, (size, *counted.images.shape[1:]))
+        start = time.process_time()
+        counted.classifier.logits(batch)
+        seconds.append((time.process_time() - start) / size)
+    return min(seconds)
+
+
 PARTS: dict[str, Callable[[list[str], Dataset], Iterator[dict[str, Any]]]] = {
     "floor": floor,
     "hosted": hosted,
+    "large": large,
     "rivals": rivals,
 }
 

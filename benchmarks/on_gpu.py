@@ -68,7 +68,7 @@ def measure_floors(framework: str, tiny: bool) -> Iterator[dict[str, Any]]:
     for model in ("lenet5", "resnet20"):
         data = load_dataset(default_dataset(model))
         data = replace(data, images=data.images[: 2 * images], labels=data.labels[: 2 * images])
-        counted = bench.Counted(framework, model, data)
+        counted = bench.Counted.of_zoo(framework, model, data)
         tried = counted.best_ways()
         for _ in range(1 if tiny else ROUNDS):
             for name, attack in load_suite("guo2019").attacks.items():
