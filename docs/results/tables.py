@@ -240,7 +240,7 @@ def deployments_compared() -> str:
 def one_training_each(run: str) -> str:
     """What one training of each framework would have said, over all ways of picking them from a run."""
     ev = open_run(run)
-    rates = ev.success_rate.mean("repeat").transpose("model", "training_seed", "attack").values
+    rates = rc.Evaluation(ev).success_rate.mean("repeat").transpose("model", "training_seed", "attack").values
     orders: Counter[tuple[tuple[str, ...], ...]] = Counter()
     spreads = []
     for picked in product(range(rates.shape[1]), repeat=len(ev.models)):
@@ -261,7 +261,7 @@ def one_training_each(run: str) -> str:
     for (place, *_), count in orders.items():
         first.update({model: count / len(place) for model in place})
     said = ", ".join(f"{model} in {share / total:.0%}" for model, share in first.most_common())
-    paper = [ev.paper[model]["fgsm"] for model in ev.paper]
+    paper = [rates["fgsm"] for rates in find_published_rates(ev.manifest).values()]
     reached = sum(spread >= np.ptp(paper) for spread in spreads)
     return "\n".join(
         [
@@ -395,10 +395,10 @@ def beside_the_paper(run: str) -> str:
         "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |",
     ]
     for attack, framework in product(ev.attacks, ev.models):
-        paper = ev.paper.get(framework.partition("@")[0], {}).get(attack)
+        paper = find_published_rates(ev.manifest).get(framework.partition("@")[0], {}).get(attack)
         if paper is None:
             continue
-        rates = ev.success_rate.sel(attack=attack, model=framework).mean("repeat").values
+        rates = rc.Evaluation(ev).success_rate.sel(attack=attack, model=framework).mean("repeat").values
         row = f"| {attack} | {framework} | {paper:.1%} | {rates.mean():.1%} |"
         if np.ptp(rates) < ROUNDING:
             rows.append(f"{row} all {rates.mean():.1%} | – | – | – | – | – |")
@@ -420,10 +420,10 @@ def differences(attack: str, decimals: int) -> str:
     comparisons = []
     for network in ("LeNet-5", "LeNet-1"):
         ev = open_run(f"{network.lower().replace('-', '')}-mnist-2018-five-trainings")
-        rates = ev.success_rate.sel(attack=attack).mean("repeat").transpose("model", "training_seed")
+        rates = rc.Evaluation(ev).success_rate.sel(attack=attack).mean("repeat").transpose("model", "training_seed")
         for a, b in combinations(("theano", "tensorflow@1.15", "torch@1.0"), 2):
             of_a, of_b = rates.sel(model=a).values, rates.sel(model=b).values
-            paper_a, paper_b = (ev.paper[name.partition("@")[0]][attack] for name in (a, b))
+            paper_a, paper_b = (find_published_rates(ev.manifest)[name.partition("@")[0]][attack] for name in (a, b))
             ours, paper = of_a.mean() - of_b.mean(), paper_a - paper_b
             error, freedom = standard_error(of_a, of_b)
             of_two = error * np.sqrt(len(of_a))  # of two trainings
