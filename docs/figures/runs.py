@@ -1,10 +1,11 @@
-"""Draw the figures of the pages of results: docs/figures/RUN.svg, and two of their own.
+"""Draw the figures of the pages of results: docs/figures/RUN.svg, and some of their own.
 
 Needs matplotlib: ``pip install '.[docs]'``, then ``python docs/figures/runs.py``.
 """
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -52,6 +53,47 @@ def draw_epochs(path: Path) -> Figure:
     return figure
 
 
+def draw_every_framework(path: Path) -> Figure:
+    """Draw a dot a training of every framework, under each attack; crosses are the paper's."""
+    ev = rc.open_run(path)
+    nearest = ev.dataset.l2.sel(attack="nearest_l2").median(["image", "repeat"])
+    names = nearest.mean("training_seed").to_series().sort_values(ascending=False).index
+    pixels = ev.exact_pixel.probabilities("single_pixel")
+    panels = {
+        "FGSM: success, %": 100 * ev.success_rate.sel(attack="fgsm").mean("repeat"),
+        "single pixel: expected success, %": {name: 100 * pixels[name].mean(axis=1) for name in names},
+        "boundary: median L2": ev.dataset.l2.sel(attack="boundary").median(["image", "repeat"]),
+        "smallest L2, median": nearest,
+    }
+    figure, row = plt.subplots(1, 4, figsize=(10, 3.6), layout="constrained", sharey=True)
+    for axes, (title, values) in zip(row, panels.items(), strict=True):
+        for height, name in enumerate(names):
+            dots = values[name] if isinstance(values, dict) else values.sel(model=name).values
+            axes.plot(dots, [height] * len(dots), "o", color="#0072b2", alpha=0.8, markeredgewidth=0)
+            paper = ev.results.paper.get(name.partition("@")[0], {})
+            for start, attack in (("FGSM", "fgsm"), ("single", "single_pixel")):
+                if paper and title.startswith(start):
+                    axes.plot(100 * paper[attack], height, "x", color="black")
+        axes.set_title(title, fontsize=10)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(axis="x", alpha=0.3)
+    row[0].set_yticks(range(len(names)), names)
+    return figure
+
+
+def draw_processor_times(path: Path) -> Figure:
+    """Draw the processor time of a training step and of a prediction in every framework."""
+    with path.open(encoding="utf-8") as file:
+        rows = sorted(csv.DictReader(file), key=lambda each: -float(each["step_ms"]))
+    figure, row = plt.subplots(1, 2, figsize=(8, 3.6), layout="constrained", sharey=True)
+    columns = {"step_ms": "a training step, 64 images", "prediction_ms": "a prediction, 128 images"}
+    for axes, (column, title) in zip(row, columns.items(), strict=True):
+        axes.barh([each["framework"] for each in rows], [float(each[column]) for each in rows], color="#0072b2")
+        axes.set(title=title, xlabel="processor time, ms")
+        axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
 def save(figure: Figure, name: str) -> None:
     """Write a figure, the same bytes each time."""
     figure.savefig(HERE / f"{name}.svg", metadata={"Date": None})
@@ -63,4 +105,6 @@ if __name__ == "__main__":
     for run in ("lenet5-mnist-ten-trainings", "lenet5-mnist-2018-five-trainings"):
         save(rc.open_run(RUNS / run).plot.trainings(paper=True)[0].figure, run)
     save(draw_epochs(HERE.parent / "measurements" / "train-lenet5-digits-2"), "epochs-lenet5-digits")
+    save(draw_every_framework(RUNS / "lenet5-mnist-every-framework"), "every-framework")
+    save(draw_processor_times(HERE.parent / "measurements" / "processor-time-lenet5.csv"), "processor-time-lenet5")
     save(draw_percentiles(RUNS / PERCENTILES), "resnet20-cifar10-percentiles")
