@@ -25,6 +25,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import foolbox as fb
 import numpy as np
@@ -42,6 +43,9 @@ from robustcmp.provenance import made_with
 RESULTS = Path(__file__).parent / "results" / "agreement.json"
 EPSILONS = {"mnist": (0.1, 0.2, 0.3), "cifar10": (0.5 / 255, 2 / 255, 4 / 255, 8 / 255)}
 NETWORKS = {"lenet1": ("mnist", 200), "lenet5": ("mnist", 200), "resnet20": ("cifar10", 40)}  # the first test images
+EPSILONS_L2 = {"lenet1": (0.5, 1.0), "lenet5": (1.0, 1.5)}
+IMAGES_L2 = 40
+NORMS: dict[Any, str] = {"linf": "Linf", "l2": "L2"}  # what the authors call them
 STEPS, RESTARTS, SQUARES = 100, 5, 1000
 SEED = 0
 OWN_SEEDS = (0, 1)  # of the authors' code
@@ -51,15 +55,17 @@ Climb = Callable[[Rows, NDArray[np.float32]], tuple[NDArray[np.bool_], NDArray[n
 
 
 class Question:
-    """A network, the first images that it classifies correctly, and an epsilon."""
+    """A network, the first images that it classifies correctly, an epsilon and its norm."""
 
-    def __init__(self, network: str, dataset: str, images: int, epsilon: float):
+    def __init__(self, network: str, dataset: str, images: int, epsilon: float, norm: Any = "linf"):
         data = rc.load_dataset(dataset)
         model = rc.load_model(network, framework="torch", dataset=dataset)
         x, y = data.images[:images], data.labels[:images]
         right = Classifier(model).predict(x) == y
         self.model, self.classifier, self.labels, self.epsilon = model, Classifier(model), y[right], epsilon
-        self.ball = Ball.around(x[right], epsilon, self.classifier.bounds)
+        self.ball = Ball.around(x[right], epsilon, self.classifier.bounds, norm)
+        self.settings: dict[str, Any] = {"epsilon": epsilon, "norm": norm}
+        self.norm = NORMS[norm]
         self.x, self.y = as_tensor(x[right]), torch.from_numpy(y[right])
 
     def fooled(self, images: torch.Tensor) -> NDArray[np.bool_]:
@@ -77,11 +83,19 @@ class Recorded:
     """A classifier that keeps the highest loss of each image that is still right, as `APGD.climb` asks about it."""
 
     def __init__(self, classifier: Classifier, labels: NDArray[np.int64], loss: str):
-        self.vjp, self.classifier, self.labels, self.loss = classifier.vjp, classifier, labels, LOSSES[loss]
+        self.classifier, self.labels, self.loss = classifier, labels, LOSSES[loss]
+        self.gradient_source = None
         self.rows, self.best = np.arange(len(labels)), np.full(len(labels), -np.inf)
 
     def logits(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
-        z = self.classifier.logits(images)
+        return self.note(self.classifier.logits(images))
+
+    def logits_and_vjp(self, images: NDArray[np.float32], rise: Any, *labels: NDArray[np.int64]) -> Any:
+        z, loss, gradient = self.classifier.logits_and_vjp(images, rise, *labels)
+        return self.note(z), loss, gradient
+
+    def note(self, z: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Keep the losses of logits (M, K)."""
         loss, _ = self.loss(z, self.labels[self.rows])
         self.best[self.rows] = np.maximum(self.best[self.rows], loss)
         self.rows = self.rows[z.argmax(axis=1) == self.labels[self.rows]]
@@ -108,12 +122,11 @@ def climb_restarts(question: Question, attack: APGD, climb: Climb) -> tuple[NDAr
 
 def apgd(question: Question, authors: Any, loss: str) -> dict[str, Any]:
     """Compare APGD: their code in float32 and, with float64 logits and gradients, in float64."""
-    attack = APGD(loss=loss, epsilon=question.epsilon, steps=STEPS, restarts=RESTARTS)  # type: ignore[arg-type]
+    attack = APGD(loss=loss, steps=STEPS, restarts=RESTARTS, **question.settings)  # type: ignore[arg-type]
 
     def make(predict: Any, seed: int) -> Any:
-        return authors.APGDAttack(
-            predict, n_iter=STEPS, n_restarts=RESTARTS, eps=question.epsilon, seed=seed, loss=loss, device="cpu"
-        )
+        settings: dict[str, Any] = {"n_iter": STEPS, "n_restarts": RESTARTS, "loss": loss, "device": "cpu"}
+        return authors.APGDAttack(predict, norm=question.norm, eps=question.epsilon, seed=seed, **settings)
 
     def ours(rows: Rows, start: NDArray[np.float32]) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
         recorded: Any = Recorded(question.classifier, question.labels[rows], loss)
@@ -171,7 +184,8 @@ def targeted(question: Question, attack: APGDTargeted | FABTargeted, make: Calla
             else:
                 runner.target_class = rank + 2
                 found = runner.attack_single_run(x, y, is_targeted=True)
-                near = (found - x).abs().flatten(1).amax(1) <= question.epsilon
+                moved = (found - x).flatten(1)
+                near = moved.norm(dim=1, p=2 if question.norm == "L2" else torch.inf) <= question.epsilon
                 with torch.no_grad():
                     fooled[left] = ((predict(found).argmax(1) != y) & near).numpy()
         row[name] = compare(ours.fooled, fooled)
@@ -183,47 +197,52 @@ def apgd_targeted(question: Question, authors: Any) -> dict[str, Any]:
     """Compare APGD-T, towards nine classes."""
 
     def make(predict: Any, seed: int) -> Any:
-        return authors.APGDAttack_targeted(predict, n_iter=STEPS, eps=question.epsilon, seed=seed, device="cpu")
+        settings: dict[str, Any] = {"n_iter": STEPS, "eps": question.epsilon, "norm": question.norm, "device": "cpu"}
+        return authors.APGDAttack_targeted(predict, seed=seed, **settings)
 
-    return targeted(question, APGDTargeted(epsilon=question.epsilon, steps=STEPS), make)
+    return targeted(question, APGDTargeted(steps=STEPS, **question.settings), make)
 
 
 def fab_targeted(question: Question, authors: Any) -> dict[str, Any]:
     """Compare FAB-T, towards nine classes."""
 
     def make(predict: Any, seed: int) -> Any:
-        settings: dict[str, Any] = {"n_iter": STEPS, "eps": question.epsilon, "targeted": True, "device": "cpu"}
-        return authors.FABAttack_PT(predict, seed=seed, **settings)
+        settings: dict[str, Any] = {"n_iter": STEPS, "eps": question.epsilon, "norm": question.norm, "device": "cpu"}
+        return authors.FABAttack_PT(predict, seed=seed, targeted=True, **settings)
 
-    return targeted(question, FABTargeted(epsilon=question.epsilon, steps=STEPS), make)
+    return targeted(question, FABTargeted(steps=STEPS, **question.settings), make)
 
 
 def square(question: Question, authors: Any) -> dict[str, Any]:
     """Compare Square: their code, an image at a time, with our stripes and squares."""
-    attack = Square(epsilon=question.epsilon, iterations=SQUARES)
+    attack = Square(iterations=SQUARES, **question.settings)
     part = attack.search(question.classifier, question.ball, question.labels, SEED, 0)
     draws = attack.draws(question.classifier, question.ball, SEED, 0)
 
     def make(seed: int) -> Any:
         settings: dict[str, Any] = {"n_queries": SQUARES, "p_init": 0.8, "resc_schedule": False, "device": "cpu"}
-        return authors.SquareAttack(question.model, norm="Linf", eps=question.epsilon, seed=seed, **settings)
+        return authors.SquareAttack(question.model, norm=question.norm, eps=question.epsilon, seed=seed, **settings)
+
+    def uniform(row: int) -> Iterator[NDArray[np.float64]]:
+        _, height, width, channels = question.ball.clean.shape
+        places = 5 if question.norm == "L2" else 2
+        if question.norm == "L2":
+            tiles = height // (height // 5), width // (height // 5)
+            for drawn in draws.block(row, STRIPES).random((*tiles, 1 + channels)).reshape(-1, 1 + channels):
+                yield from (drawn[:1], drawn[1:])
+        else:
+            yield draws.block(row, STRIPES).random((1, width, channels)).transpose(2, 0, 1)
+        for block in range(SQUARES // BLOCK + 1):
+            for drawn in squares(draws, np.array([row]), block, places + channels)[0]:
+                yield from (*drawn[:places, None], drawn[places:])
 
     def from_our_draws(row: int) -> bool:
-        _, _, width, channels = question.ball.clean.shape
-
-        def uniform() -> Iterator[NDArray[np.float64]]:
-            yield draws.block(row, STRIPES).random((1, width, channels)).transpose(2, 0, 1)
-            for block in range(SQUARES // BLOCK + 1):
-                for drawn in squares(draws, np.array([row]), block, channels)[0]:
-                    yield from (drawn[:1], drawn[1:2], drawn[2:])
-
-        values, runner = uniform(), make(SEED)
-        runner.random_int = lambda low, high: torch.from_numpy((next(values) * high).astype(np.int64))
-        runner.random_choice = lambda shape: torch.from_numpy(np.where(next(values) < 0.5, -1, 1)).reshape(shape)
+        values, runner = uniform(row), make(SEED)
         runner.init_hyperparam(question.x)
-        _, best = runner.attack_single_run(question.x[row : row + 1], question.y[row : row + 1])
+        with patch.object(torch, "rand", lambda shape: torch.from_numpy(next(values)).reshape(shape)):
+            _, best = runner.attack_single_run(question.x[row : row + 1], question.y[row : row + 1])
         with torch.no_grad():
-            return bool((question.model(best).argmax(1) != question.y[row]).item())
+            return bool((question.model(best.float()).argmax(1) != question.y[row]).item())
 
     theirs = np.array([from_our_draws(row) for row in range(len(question.labels))])
     seeds = [question.fooled(make(seed).perturb(question.x, question.y)) for seed in OWN_SEEDS]
@@ -289,44 +308,64 @@ def _distances(question: Question, attack: Any, norm: str) -> NDArray[np.float64
 
 
 def agreement(checkout: Path) -> Iterator[dict[str, Any]]:
-    """Yield the rows of the agreement."""
+    """Yield the rows of the agreement in L∞."""
+    for network, (dataset, images) in NETWORKS.items():
+        for epsilon in EPSILONS[dataset]:
+            yield from parts(checkout, network, dataset, images, epsilon)
+
+
+def agreement_l2(checkout: Path) -> Iterator[dict[str, Any]]:
+    """Yield the rows of the agreement in L2."""
+    for network, epsilons in EPSILONS_L2.items():
+        for epsilon in epsilons:
+            yield from parts(checkout, network, "mnist", IMAGES_L2, epsilon, "l2")
+
+
+def parts(
+    checkout: Path, network: str, dataset: str, images: int, epsilon: float, norm: str = "linf"
+) -> Iterator[dict[str, Any]]:
+    """Yield the rows of one network, a part of AutoAttack each."""
     sys.path.insert(0, str(checkout))
     apgd_code, fab_code, square_code = (
         importlib.import_module(f"autoattack.{name}") for name in ("autopgd_base", "fab_pt", "square")
     )
-    for network, (dataset, images) in NETWORKS.items():
-        for epsilon in EPSILONS[dataset]:
-            question = Question(network, dataset, images, epsilon)
-            for name, make in (
-                ("APGD-CE", lambda question: apgd(question, apgd_code, "ce")),
-                ("APGD-DLR", lambda question: apgd(question, apgd_code, "dlr")),
-                ("APGD-T", lambda question: apgd_targeted(question, apgd_code)),
-                ("FAB-T", lambda question: fab_targeted(question, fab_code)),
-                ("Square", lambda question: square(question, square_code)),
-            ):
-                about = {"network": network, "epsilon": epsilon, "attack": name, "images": images}
-                yield about | {"correct": len(question.labels)} | make(question)
+    question = Question(network, dataset, images, epsilon, norm)
+    for name, make in (
+        ("APGD-CE", lambda question: apgd(question, apgd_code, "ce")),
+        ("APGD-DLR", lambda question: apgd(question, apgd_code, "dlr")),
+        ("APGD-T", lambda question: apgd_targeted(question, apgd_code)),
+        ("FAB-T", lambda question: fab_targeted(question, fab_code)),
+        ("Square", lambda question: square(question, square_code)),
+    ):
+        about = {"network": network, "epsilon": epsilon, "norm": norm, "attack": name, "images": images}
+        yield about | {"correct": len(question.labels)} | make(question)
 
 
 def main() -> None:
     """Make the comparisons and write them, a row as soon as it is there."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkout", type=Path, help="a checkout of the authors' auto-attack")
-    parser.add_argument("--only", choices=("agreement", "nearest"), help="make one part again and keep the other")
+    parser.add_argument(
+        "--only", choices=("agreement", "agreement_l2", "nearest"), help="make one part again and keep the other"
+    )
     options = parser.parse_args()
     if not (options.checkout / "autoattack" / "autopgd_base.py").exists():
         parser.error(f"{options.checkout} should be a checkout of https://github.com/fra31/auto-attack")
     head = subprocess.run(["git", "-C", options.checkout, "rev-parse", "HEAD"], capture_output=True, text=True)
     torch.set_num_threads(1)
-    parts = {"agreement": lambda: agreement(options.checkout), "nearest": lambda: nearest(NEAREST_IMAGES)}
+    makers = {
+        "agreement": lambda: agreement(options.checkout),
+        "agreement_l2": lambda: agreement_l2(options.checkout),
+        "nearest": lambda: nearest(NEAREST_IMAGES),
+    }
     content = json.loads(RESULTS.read_text(encoding="utf-8")) if options.only else {}
     content |= {
         "settings": {"steps": STEPS, "restarts": RESTARTS, "squares": SQUARES, "seed": SEED, "own_seeds": OWN_SEEDS},
         "versions": made_with()["versions"] | {"torch": torch.__version__, "auto-attack": head.stdout.strip()},
     }
-    for name in [options.only] if options.only else list(parts):
+    for name in [options.only] if options.only else list(makers):
         content[name] = []
-        for row in parts[name]():
+        for row in makers[name]():
             print(row, flush=True)
             content[name].append(row)
             RESULTS.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

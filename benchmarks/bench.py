@@ -25,6 +25,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from robustcmp.attacks.suite import Attack, load_suite
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import MissingDataError
 from robustcmp.frameworks import get_framework
+from robustcmp.frameworks.hosted import Hosted
 from robustcmp.hosts import environments
 from robustcmp.models.batches import BATCH_SIZES, measure_batch_size, measure_rate
 from robustcmp.models.classifier import Classifier
@@ -47,6 +49,7 @@ from robustcmp.sources.recipes import load_test_set
 HERE = Path(__file__).parent
 FRAMEWORKS = ("torch", "tensorflow", "jax")
 ROUNDS = 3
+CALLS = 100  # of a host
 AS_IT_IS, ONE_CALLER, SIDE_BY_SIDE = "as it is, one caller", "compiled, one caller", "compiled, side by side"
 Way = tuple[str, int]  # how the model is asked, and the batch size
 RIVALS = (
@@ -195,26 +198,32 @@ def rivals(frameworks: list[str], data: Dataset) -> Iterator[dict[str, Any]]:
 
 
 def hosted(frameworks: list[str], data: Dataset) -> Iterator[dict[str, Any]]:
-    """Time forward passes in hosts whose environments are there, as the parent and as the host itself measure them."""
+    """Measure what LeNet-5 takes in hosts whose environments are there: processor time in all, and of logits alone."""
+    architecture = get_architecture("lenet5")
     for name in filter(environments.is_ready, environments.SETUPS):
-        adapter: Any = get_framework(name)
-        for model in ("lenet1", "lenet5"):
-            network = adapter.build(get_architecture(model), 0, "cpu")
-            for n in (256, 1024):
-                outside, inside = [], []
-                for _ in range(60):
-                    start = time.perf_counter()
-                    answer, _ = network.call("logits", {"images": data.images[:n]})
-                    outside.append(time.perf_counter() - start)
-                    inside.append(answer["seconds"])
-                seconds = np.array([outside, inside])[:, 10:]  # the first calls compile
-                yield {
-                    "framework": name,
-                    "model": model,
-                    "batch": n,
-                    "milliseconds": float(np.median(seconds[0]) * 1e3),
-                    "ratio": float(np.median(seconds[0] / seconds[1])),
-                }
+        setup = environments.SETUPS[name]
+        python = environments.directory() / name / environments.PYTHON
+        arguments = (str(setup.script), *setup.arguments)
+        host = Hosted(name, partial(environments.run, name, python, HERE / "timed_host.py", arguments))
+        network = host.build(architecture, 0, "cpu")
+        for n in (32, 512):
+            images = data.images[:n]
+            for _ in range(10):  # the first calls compile
+                network.call("logits", {"images": images})
+            _, before = network.call("seconds")
+            start = time.process_time()
+            for _ in range(CALLS):
+                network.call("logits", {"images": images})
+            outside = time.process_time() - start
+            _, after = network.call("seconds")
+            inside, directly = after["seconds"] - before["seconds"]
+            yield {
+                "framework": name,
+                "batch": n,
+                "milliseconds": float((outside + inside) / CALLS * 1e3),
+                "ratio": float((outside + inside) / directly),
+            }
+        host.process().close()
 
 
 PARTS: dict[str, Callable[[list[str], Dataset], Iterator[dict[str, Any]]]] = {

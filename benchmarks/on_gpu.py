@@ -1,7 +1,9 @@
-"""Half an hour on a machine with a GPU: the tests that need one, attacks beside their floors, and VGG-16.
+"""Half an hour on a machine with a GPU: tests, attacks beside their floors, AutoAttack, and VGG-16.
 
     python benchmarks/on_gpu.py OUT
     python benchmarks/on_gpu.py OUT --tiny    # rehearse on a CPU, in minutes: small networks, few images
+
+AutoAttack runs beside other libraries, which benchmarks/autoattack.py says how to get.
 
 Each step is a process of its own, writes into OUT at once, and is not done again where its file is there; a step that
 fails does not keep the others from being done. Bring back OUT without its weights.
@@ -40,6 +42,16 @@ def list_steps(out: Path, tiny: bool) -> Iterator[tuple[str, list[str]]]:
     yield "tests", ["-m", "pytest", "-q", "-m", "gpu", "tests/test_classifier.py", "tests/test_frameworks.py"]
     for framework in FRAMEWORKS:
         yield f"floor-{framework}", [*floors, "--floor", framework]
+    network, images = ("lenet5", "2") if tiny else ("resnet20", "200")
+    speed = [
+        str(Path(__file__).with_name("autoattack.py")),
+        "speed",
+        network,
+        images,
+        "build/auto-attack",
+        "build/rivals",
+    ]
+    yield "autoattack", [*speed, "--device", device, "--only", "whole"]
     for framework, path in weights.items():
         train = ["-m", "robustcmp.train", "--model", model, "--dataset", dataset, "--framework", framework]
         train += ["--device", device, "--out", str(path.parent)]

@@ -55,6 +55,7 @@ from robustcmp.networks.architecture import (
     Residual,
 )
 from robustcmp.networks.weights import Weights
+from robustcmp.sources.from_files import FromFile
 
 settings.register_profile("without a clock", deadline=None)  # beside other processes an example takes what it takes
 settings.load_profile("without a clock")
@@ -237,6 +238,13 @@ max_directions = 2
 """A suite of two attacks with draws, without a gradient, that is soon done."""
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def load_file(source: str | Path, framework: str, architecture: str | None = None) -> Any:
+    """Check a file or a function of a user's own and load its network, as a comparison does."""
+    origin = FromFile(str(source), framework, architecture)
+    origin.check()
+    return origin.load()
 
 
 def as_at_a_terminal(ignored: int = 0) -> list[str]:

@@ -611,7 +611,7 @@ def test_one_that_needs_gradients_does_not_run_without() -> None:
         "noise": FunctionAttack(of_a_seed, epsilon=None, needs_gradient=False),
     }
     ev = rc.evaluate({"m": model}, images, labels, suite=suite, n=N, repeats=1, progress=False)
-    assert "no gradient" in ev.results.not_applicable["m"]["away"]
+    assert "no gradient" in ev.results.reasons("not_applicable")["m"]["away"]
     assert 0 < ev.results.rates()["m"]["noise"] < 1
     with pytest.raises(ModelError, match="no gradient"):
         FunctionAttack(away, epsilon=EPSILON, needs_gradient=False).attack(model, images, labels)

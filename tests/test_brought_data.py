@@ -133,7 +133,7 @@ def test_a_stated_axis_of_channels_wins(shape: tuple[int, int, int], data_format
     suite = {"pixel": rc.attacks.SinglePixel(max_pixels=1)}
     options: dict[str, Any] = {"suite": suite, "n": 5, "repeats": 1, "progress": False}
     ev = rc.evaluate({"m": model}, given, labels, data_format=data_format, **options)
-    assert ev.results.correct_by_all == correct.mean()
+    assert ev.manifest["images"]["correct_by_all"] == correct.mean()
     np.testing.assert_array_equal(ev.results.clean, images[ev.dataset.image.values])
     result = suite["pixel"].attack(model, given[subset], labels[subset], data_format=data_format)
     assert result.adversarials.shape == (len(subset), *shape)

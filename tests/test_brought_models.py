@@ -19,13 +19,13 @@ import h5py
 import numpy as np
 import pytest
 from brought import CLASSES, LANGUAGES, SIDE, SUITE, Case, N, check_comparison, drawn, parametrize
+from conftest import load_file
 
 import robustcmp as rc
 from robustcmp.cli import eval as eval_command
 from robustcmp.errors import RobustcmpError, UsageError
 from robustcmp.models.classifier import Classifier
 from robustcmp.models.preflight import check_model
-from robustcmp.sources.from_files import load_network
 from robustcmp.sources.named_files import file_origins
 
 pytestmark = [
@@ -561,7 +561,7 @@ def keras_file(layer: Any) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         in_keras(before=[layer]).save("a.h5")
-    load_network("a.h5", "tensorflow")
+    load_file("a.h5", "tensorflow")
 
 
 PROGRAM = "the message: it is a program, which could run code; save its weights, or return it from module:function"
@@ -918,7 +918,7 @@ def test_the_words_of_keras_2_are_read(tmp_path: Path, monkeypatch: pytest.Monke
         file.attrs["model_config"] = json.dumps({"class_name": "Functional", "config": config})
         file.attrs["keras_version"] = "2.15.0"
     with pytest.warns(UserWarning, match="`alpha` is deprecated"):
-        model = load_network(str(tmp_path / "a.h5"), "tensorflow")
+        model = load_file(str(tmp_path / "a.h5"), "tensorflow")
     np.testing.assert_allclose(Classifier(model).logits(drawn()), ask(network), atol=1e-6)
 
 
@@ -1015,7 +1015,7 @@ def test_a_module_without_a_gradient_is_attacked_without(make: Any, reason: str,
     (tmp_path / "suite.toml").write_text(SUITE)
     options = {"suite": tmp_path / "suite.toml", "n": N, "repeats": 1, "batch_size": 1, "progress": False}
     ev = rc.evaluate({"m": model}, drawn(), labels, **options)
-    assert reason in ev.results.not_applicable["m"]["fgsm"]
+    assert reason in ev.results.reasons("not_applicable")["m"]["fgsm"]
     assert ev.results.rates()["m"]["single_pixel"] >= 0
 
 

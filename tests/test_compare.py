@@ -25,6 +25,7 @@ from robustcmp.errors import ModelError, UsageError
 from robustcmp.models.model import Model
 from robustcmp.records.attack import Cell
 from robustcmp.records.store import Run
+from robustcmp.report.words import find_own_repeats
 from robustcmp.runs import loading
 
 Zoo = Callable[..., Model]
@@ -304,14 +305,14 @@ def test_models_that_cannot_be_compared(compare: Callable[..., Evaluation], digi
     with pytest.raises(ModelError, match="returns probabilities"):
         compare(models={"a": always([1.0] + [0.0] * 9)}, suite=single_pixel)
     of_numpy = compare(models={"a": always([5.0] + [0.0] * 9)})
-    assert "has no gradients" in of_numpy.results.not_applicable["a"]["fgsm"]
+    assert "has no gradients" in of_numpy.results.reasons("not_applicable")["a"]["fgsm"]
     assert compare(models={"a": always([5.0] + [0.0] * 9)}, suite=single_pixel).results.rates() == {"a": {"pixel": 0.0}}
 
 
 def test_one_attack_may_have_fewer_repeats(compare: Callable[..., Evaluation], zoo_model: Zoo, suite: Path) -> None:
     suite.write_text("repeats = 2\n" + SUITE, encoding="utf-8")
     ev = compare(models={"torch": zoo_model("torch", "lenet1")}, n=4, repeats={"boundary": 1})
-    assert (ev.manifest["repeats"], ev.results.own_repeats) == (2, {"boundary": 1})
+    assert (ev.manifest["repeats"], find_own_repeats(ev.results)) == (2, {"boundary": 1})
     rates = ev.success_rate.sel(model="torch", training_seed=0)
     assert rates.sel(attack="boundary").isnull().values.tolist() == [False, True]
     assert rates.sel(attack="single_pixel").notnull().all()

@@ -79,7 +79,7 @@ def test_the_curve_ends_with_the_rates_of_the_run(ev: rc.Evaluation) -> None:
     for attack in ev.results.attacks:
         for model in ev.results.models:
             assert last.success_rate[attack, model] == pytest.approx(ev.results.rate(model, attack))
-    assert last.images.to_numpy() == pytest.approx(ev.results.correct_by_all)
+    assert last.images.to_numpy() == pytest.approx(ev.manifest["images"]["correct_by_all"])
     assert (curve.low <= curve.success_rate + 1e-12).all()
     assert (curve.success_rate <= curve.high + 1e-12).all()
     fewer = curve.groupby(["attack", "model"]).images.apply(lambda images: np.diff(images).max())

@@ -14,7 +14,7 @@ from conftest import PIXEL_AND_WALK, files
 from numpy.typing import NDArray
 
 import robustcmp as rc
-from robustcmp.analysis.results import COST_COLUMNS
+from robustcmp.analysis.planning import COST_COLUMNS
 from robustcmp.attacks import AttackResult
 from robustcmp.models.classifier import Classifier
 from robustcmp.records.attack import Cell

@@ -234,10 +234,8 @@ def test_what_failed_elsewhere_is_not_conditioned_on_here(evaluate: Evaluate, mo
     assert list(ev.failed["bad"]) == ["pixel"]
     monkeypatch.setenv(planted.HEAD, "none")  # what ends other processes would end this one
     ev.run_conditioning()
-    contested = ev.results.read_contested()
-    assert contested is not None
-    success = dict(zip(contested.attacks, contested.success[1, :, 0], strict=True))
-    assert {attack for attack, share in success.items() if math.isnan(share)} == {"pixel"}
+    curves = ev.conditioning
+    assert {*curves[(curves.model == "bad") & curves.success_rate.isna()].attack} == {"pixel"}
 
 
 def test_an_attack_that_failed_everywhere_has_nothing_of_its_own(evaluate: Evaluate, tmp_path: Path) -> None:

@@ -422,9 +422,7 @@ def list_environments() -> list[str]:
     return sorted(os.listdir(environments.directory())) if environments.directory().exists() else []
 
 
-def test_an_environment_is_made_listed_checked_and_removed(
-    create: list[str], capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_an_environment_is_made_listed_and_removed(create: list[str], capfd: pytest.CaptureFixture[str]) -> None:
     assert hosting.main(create) == 0
     assert "tiny is ready: 0.1" in capfd.readouterr().err
     assert list_environments() == ["tiny"]
@@ -435,33 +433,29 @@ def test_an_environment_is_made_listed_checked_and_removed(
     assert list(rows) == environments.known()
     assert rows["executorch"]["state"] == "not installed; create it with robustcmp hosts create executorch"
     assert (rows["tiny"]["framework"], rows["tiny"]["version"], rows["tiny"]["state"]) == ("tiny", "0.1", "installed")
-    assert hosting.main(["check"]) == 0
-    assert capfd.readouterr().out.endswith("responds\n")
     assert frameworks.get_framework("tiny").version() == "0.1"
     assert len(frameworks.versions("tiny")) == 3
     frameworks._adapter.cache_clear()
     (environments.directory() / "tiny" / environments.REQUIREMENTS).write_text("# something else\n")
-    assert hosting.main(["check", "tiny"]) == 1
-    assert "was created from requirements that" in capfd.readouterr().err
+    with pytest.raises(HostError, match="was created from requirements that"):
+        environments.start("tiny")
     (environments.directory() / ".tiny~killed").mkdir()
     assert hosting.main(["remove", "tiny"]) == 0
     assert list_environments() == []
-    for action in ("remove", "check"):
-        assert hosting.main([action, "tiny"]) == 2
+    assert hosting.main(["remove", "tiny"]) == 2
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["create"], "expected the hosts to create, received none"),
+        (["create"], "the following arguments are required: NAME"),
         (["create", "theamo"], "did you mean 'theano'"),
         (["create", "theano", "--python", "/bin/echo"], "expected CPython 3.7 in /bin/echo, received no Python"),
         (["create", "theano", "--python", sys.executable], "expected CPython 3.7 in"),
         (["create", "torch", "--script", "x.py"], "should have a name that no built-in host has"),
         (["create", "mine", "--script", "x.py"], "script requires requirements\nSee --requirements, --script."),
         (["create", "mine", "--script", "x.py", "--requirements", "r.txt"], "there is no file x.py"),
-        (["check", "theano"], "has no environment yet. Create it with: robustcmp hosts create theano"),
-        (["check", "--python", "x"], "options of create only"),
+        (["remove", "theano", "--python", "x"], "options of create only"),
     ],
 )
 def test_what_cannot_be_made(arguments: list[str], message: str, capfd: pytest.CaptureFixture[str]) -> None:
@@ -503,7 +497,7 @@ def test_two_processes_make_one_environment(create: list[str], own_cache: Path) 
     processes = [subprocess.Popen([sys.executable, quick_hosts.__file__, *create]) for _ in range(2)]
     assert [process.wait() for process in processes] == [0, 0]
     assert list_environments() == ["tiny"]
-    assert hosting.main(["check", "tiny"]) == 0
+    environments.start("tiny").close()
 
 
 @pytest.mark.slow

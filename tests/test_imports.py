@@ -31,7 +31,7 @@ RUNNING = [
 READING = [[*GROUND], ["records"], ["analysis"], ["report"], ["evaluation"]]
 TOP = [["compare", "bench"], ["cli"], ["eval", "train", "__main__"]]  # they may import both wings
 
-MEASURING = ["__main__.py", "jobs.py", "machine.py", "measure.py", "process.py"]  # the rest of bench/ only reads
+MEASURING = ["__main__.py", "jobs.py", "measure.py", "process.py"]  # the rest of bench/ only reads
 
 WINGS = {"running": RUNNING, "reading": READING}
 ONLY_IN = {
@@ -46,6 +46,7 @@ ONLY_IN = {
         "deployments/torch_compile.py",
     },
     "openvino": {"deployments/openvino.py"},
+    "cv2": {"deployments/opencv.py"},
     "nncf": {"deployments/openvino.py"},
     "torchao": {"deployments/torch_export.py", "hosts/executorch_host.py"},
     "executorch": {"hosts/executorch_host.py"},

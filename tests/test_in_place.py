@@ -89,7 +89,7 @@ def test_a_network_that_normalises_in_place(kind: str, tmp_path: Path) -> None:
         progress=False,
     )
     assert (images == kept).all()
-    assert not any(ev.results.not_applicable.values())
+    assert not any(ev.results.reasons("not_applicable").values())
     data = ev.dataset
     for name in ("success", "l0", "l2", "linf", "queries"):
         one, other = (data[name].sel(model=model).values for model in ("plain", "inside"))

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import load_file
 from msgspec.structs import replace
 
 import robustcmp as rc
@@ -27,7 +28,7 @@ from robustcmp.models.model import Model
 from robustcmp.models.preflight import in_unit_bounds
 from robustcmp.networks.architecture import get_architecture
 from robustcmp.networks.weights import WeightsFile, write_weights
-from robustcmp.sources.from_files import FromFile, load_network
+from robustcmp.sources.from_files import FromFile
 from robustcmp.sources.from_zoo import FromZoo, find_weights
 from robustcmp.sources.named_files import describe_normalisation, describe_pooling, directory_part, file_origins
 
@@ -157,7 +158,7 @@ def test_canonical_weights_run_in_every_framework(framework: TrainableFramework,
     write_weights(Path("own.h5"), content)
     np.savez("own.npz", **content.weights)
     for file in ("own.h5", "own.npz"):
-        model = load_network(file, framework.name, "lenet1")
+        model = load_file(file, framework.name, "lenet1")
         same_answers(model, zoo_model(framework.name), digits, 0)
         assert model.info["source"] == file
 
@@ -171,7 +172,7 @@ def test_a_state_dict_of_torch(
     write_torch("own.pt", names=names, **more)
     for architecture in ("lenet1", "nets:torch_network"):
         caplog.clear()
-        same_answers(load_network("own.pt", "torch", architecture), zoo_model("torch"), digits)
+        same_answers(load_file("own.pt", "torch", architecture), zoo_model("torch"), digits)
         by_shape = not names or architecture != "lenet1"  # a prefix alone would not matter
         assert (caplog.record_tuples != []) == by_shape
         assert all(level == logging.WARNING and "by their shapes" in text for _, level, text in caplog.record_tuples)
@@ -215,7 +216,7 @@ CHECKPOINTS: dict[str, tuple[str, Callable[[Any], dict[str, Any]]]] = {
 def test_checkpoints_as_trainers_write_them(kind: str, architecture: str, folder: Path, digits: Dataset) -> None:
     torch = pytest.importorskip("torch")
     write_torch("own.pt")
-    network = load_network("own.pt", "torch", architecture).native
+    network = load_file("own.pt", "torch", architecture).native
     file, make = CHECKPOINTS[kind]
     torch.save(make(network), file)
     ((origin,),) = file_origins([f"torch={file}"], architecture).values()
@@ -265,15 +266,13 @@ def test_weights_in_the_order_of_their_names(hidden: Any, widths: str, digits: D
 
     network = getattr(hidden, widths)()
     save_file(network.state_dict(), "own.safetensors")
-    same_answers(load_network("own.safetensors", "torch", f"hidden:{widths}"), rc.wrap(network.eval()), digits)
+    same_answers(load_file("own.safetensors", "torch", f"hidden:{widths}"), rc.wrap(network.eval()), digits)
     if widths == "distinct":
-        same_answers(
-            load_network("own.safetensors", "torch", "hidden:distinct_by_other_names"), rc.wrap(network), digits
-        )
+        same_answers(load_file("own.safetensors", "torch", "hidden:distinct_by_other_names"), rc.wrap(network), digits)
     else:
         message = r"expected w\.weight .*; received a\.weight .*which is which.*module:funct"
         with pytest.raises(WeightsError, match=message):
-            load_network("own.safetensors", "torch", "hidden:alike_by_other_names")
+            load_file("own.safetensors", "torch", "hidden:alike_by_other_names")
 
 
 def test_a_network_with_batch_norms_and_shortcuts_in_torch(folder: Path) -> None:
@@ -283,7 +282,7 @@ def test_a_network_with_batch_norms_and_shortcuts_in_torch(folder: Path) -> None
     native = framework.build(architecture, 3, "cpu")
     state = native.state_dict()
     torch.save({name: its for name, its in state.items() if "num_batches" not in name}, "own.pth")
-    received = load_network("own.pth", "torch", "resnet20").native.state_dict()
+    received = load_file("own.pth", "torch", "resnet20").native.state_dict()
     assert all(torch.equal(state[name], received[name]) for name in state)
 
 
@@ -303,21 +302,21 @@ def test_whole_models_and_weights_of_keras(folder: Path, digits: Dataset) -> Non
         ("own.keras", "nets:tensorflow_network"),
         ("own.weights.h5", "lenet1"),
     ):
-        same_answers(load_network(file, "tensorflow", architecture), zoo_model("tensorflow"), digits)
+        same_answers(load_file(file, "tensorflow", architecture), zoo_model("tensorflow"), digits)
 
 
 def test_functions_make_networks(folder: Path, digits: Dataset) -> None:
     if "jax" in list_installed():
         np.savez("own.npz", **zoo_weights("jax").weights)
-        same_answers(load_network("own.npz", "jax", "nets:jax_network"), zoo_model("jax"), digits)
+        same_answers(load_file("own.npz", "jax", "nets:jax_network"), zoo_model("jax"), digits)
     pytest.importorskip("torch")
     write_torch("own.pt")
     # The network's own bounds and preprocessing: images are compared in [0, 1] all the same.
-    same_answers(load_network("nets:trained", "torch"), zoo_model("torch"), digits)
+    same_answers(load_file("nets:trained", "torch"), zoo_model("torch"), digits)
     with pytest.raises(ModelError, match="nets:fails failed: RuntimeError: no such luck"):
-        load_network("nets:fails", "torch")
+        load_file("nets:fails", "torch")
     with pytest.raises(ModelError, match=r"expected a torch.nn.Module, received str"):
-        load_network("nets:nonsense", "torch")
+        load_file("nets:nonsense", "torch")
 
 
 class Malicious:
@@ -334,7 +333,7 @@ def test_files_that_hold_code_are_not_run(folder: Path) -> None:
         torch.save(lightning({}, hyper_parameters={"path": Malicious()}), "evil.ckpt")
         for file in ("evil.pt", "evil.pth", "evil.ckpt"):
             with pytest.raises(WeightsError, match=rf"{file} is broken, or it holds more than tensors.*state_dict"):
-                load_network(file, "torch", "lenet1")
+                load_file(file, "torch", "lenet1")
     if "tensorflow" in list_installed():
         import keras
 
@@ -343,10 +342,10 @@ def test_files_that_hold_code_are_not_run(folder: Path) -> None:
         keras.Model(x, keras.layers.Dense(10)(keras.layers.Flatten()(code))).save("evil.keras")
         Path("it-ran").unlink(missing_ok=True)
         with pytest.raises(WeightsError, match=r"evil.keras is broken, does not fit, or holds code.*[Ll]ambda"):
-            load_network("evil.keras", "tensorflow")
+            load_file("evil.keras", "tensorflow")
     np.savez("evil.npz", weights=np.array([Malicious()], dtype=object))
     with pytest.raises(WeightsError, match=r"evil.npz is not a file of named arrays"):
-        load_network("evil.npz", list_installed()[0], "lenet1")
+        load_file("evil.npz", list_installed()[0], "lenet1")
     assert not Path("it-ran").exists()
 
 
@@ -356,23 +355,23 @@ def test_weights_of_another_network_name_the_layer_and_both_shapes(folder: Path)
         WeightsError,
         match=r"weights of lenet5: expected conv1/kernel \(5, 5, 1, 6\).*received .*conv1/kernel \(5, 5, 1, 4\)",
     ):
-        load_network("own.npz", list_installed()[0], "lenet5")
+        load_file("own.npz", list_installed()[0], "lenet5")
     if "torch" in list_installed():
         write_torch("own.pt")
         with pytest.raises(
             WeightsError,
             match=r"own.pt: expected conv1.weight \(6, 1, 5, 5\), .*received conv1.weight \(4, 1, 5, 5\)",
         ):
-            load_network("own.pt", "torch", "lenet5")
+            load_file("own.pt", "torch", "lenet5")
     if "tensorflow" in list_installed():
         write_keras("own.keras")
         zoo_model("tensorflow").native.save_weights("own.weights.h5")
         with pytest.raises(
             WeightsError, match=r"expected conv1/kernel \(5, 5, 1, 6\), .*received .*conv1/kernel \(5, 5, 1, 4\)"
         ):
-            load_network("own.keras", "tensorflow", "lenet5")
+            load_file("own.keras", "tensorflow", "lenet5")
         with pytest.raises(WeightsError, match=r"own.weights.h5.*conv1.*\(5, 5, 1, 6\).*\(5, 5, 1, 4\)"):
-            load_network("own.weights.h5", "tensorflow", "lenet5")
+            load_file("own.weights.h5", "tensorflow", "lenet5")
 
 
 COLOURS = """
@@ -393,7 +392,7 @@ def test_a_file_of_a_network_for_normalised_images(
     np.savez("own.npz", **random_weights(get_architecture("colours.toml"), 0))
     images = np.random.default_rng(0).random((6, 5, 4, 3), np.float32)
     normalised = ((images - (mean or [0])) / (std or [1])).astype(np.float32)
-    plain = load_network("own.npz", framework.name, "colours.toml")
+    plain = load_file("own.npz", framework.name, "colours.toml")
     description = f"{framework.name}=own.npz"
     for name, numbers in (("mean", mean), ("std", std)):
         description += f",{name}={':'.join(map(str, numbers))}" if numbers else ""
@@ -507,9 +506,9 @@ def test_code_that_cannot_be_imported(folder: Path) -> None:
     Path("divides.py").write_text("1 / 0\n")
     for module in ("broken", "divides"):
         with pytest.raises(ModelError, match=f"{module} failed when it was imported: (SyntaxError|ZeroDivisionError)"):
-            load_network(f"{module}:network", list_installed()[0])
+            load_file(f"{module}:network", list_installed()[0])
     with pytest.raises(UsageError, match=r"name the module without .py, nets:trained"):
-        load_network("nets.py:trained", list_installed()[0])
+        load_file("nets.py:trained", list_installed()[0])
 
 
 @pytest.mark.parametrize(
@@ -526,7 +525,7 @@ def test_code_that_cannot_be_imported(folder: Path) -> None:
 )
 def test_mistyped_code(folder: Path, name: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        load_network(name, list_installed()[0])
+        load_file(name, list_installed()[0])
 
 
 def test_weights_of_keras_under_another_name_are_not_called_broken(folder: Path) -> None:
@@ -534,7 +533,7 @@ def test_weights_of_keras_under_another_name_are_not_called_broken(folder: Path)
     zoo_model("tensorflow").native.save_weights("own.weights.h5")
     Path("own.weights.h5").rename("own.h5")
     with pytest.raises(WeightsError, match=r"own.h5 holds no model of Keras.*x\.weights\.h5"):
-        load_network("own.h5", "tensorflow", "lenet1")
+        load_file("own.h5", "tensorflow", "lenet1")
 
 
 def test_more_or_fewer_layers_are_refused(folder: Path) -> None:
@@ -544,12 +543,12 @@ def test_more_or_fewer_layers_are_refused(folder: Path) -> None:
     torch.save(dict(list(state.items())[:-1]), "fewer.pt")
     torch.save(state | {"extra.weight": torch.zeros(3)}, "more.pt")
     with pytest.raises(WeightsError, match=r"expected logits.bias \(10,\); received nothing"):
-        load_network("fewer.pt", "torch", "lenet1")
+        load_file("fewer.pt", "torch", "lenet1")
     with pytest.raises(WeightsError, match=r"received also extra.weight \(3,\)"):
-        load_network("more.pt", "torch", "lenet1")
+        load_file("more.pt", "torch", "lenet1")
     torch.save([1, 2], "list.pt")
     with pytest.raises(WeightsError, match=r"list.pt should hold one state dict"):
-        load_network("list.pt", "torch", "lenet1")
+        load_file("list.pt", "torch", "lenet1")
 
 
 @pytest.mark.parametrize("name", ["own.pt", "own.keras", "own.npz", "own.h5", "own.weights.h5"])
@@ -569,7 +568,7 @@ def test_broken_files_are_one_message(folder: Path, name: str) -> None:
     for broken in (whole[: len(whole) // 2], whole[:10], b"", b"\x00" * 1000):
         Path(name).write_bytes(broken)
         with pytest.raises(WeightsError, match=name):
-            load_network(name, framework, "lenet1")
+            load_file(name, framework, "lenet1")
 
 
 @pytest.mark.parametrize(
@@ -627,7 +626,7 @@ def test_one_name_is_one_framework(folder: Path) -> None:
 def test_functions_of_arrays(folder: Path, digits: Dataset) -> None:
     pytest.importorskip("sklearn")
     for function, least in (("logistic", 0.9), ("of_sums", 0)):
-        model = load_network(f"nets:{function}", "numpy")
+        model = load_file(f"nets:{function}", "numpy")
         assert (Classifier(model).predict(digits.images) == digits.labels).mean() >= least
         assert Classifier(model).no_gradient
         assert model.info == {"source": f"nets:{function}"}  # type: ignore[attr-defined]
@@ -646,7 +645,7 @@ def test_functions_that_return_something_else(folder: Path, framework: str, func
     for package in ("torch", "sklearn"):
         pytest.importorskip(package)
     with pytest.raises(ModelError, match=message):
-        load_network(f"nets:{function}", framework)
+        load_file(f"nets:{function}", framework)
 
 
 @pytest.mark.brought(
@@ -707,7 +706,7 @@ def test_a_whole_network_of_torch_is_one_message(folder: Path) -> None:
         ):
             file_origins(["torch=whole.pt"], architecture)
     with pytest.raises(WeightsError, match="whole network"):
-        load_network("whole.pt", "torch", "lenet1")
+        load_file("whole.pt", "torch", "lenet1")
 
 
 def test_names_in_the_name_of_the_directory(folder: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from robustcmp.bench import machine
+from robustcmp.bench.process import _read_busy, _read_children_seconds, _Watch, check_gpu
 from robustcmp.errors import UsageError
 
 
@@ -20,10 +20,10 @@ def test_a_gpu_is_there_where_torch_sees_one() -> None:
     import torch
 
     if torch.cuda.is_available():
-        machine.check_gpu()
+        check_gpu()
     else:
         with pytest.raises(UsageError, match="this machine shows no GPU"):
-            machine.check_gpu()
+            check_gpu()
 
 
 BURN = """
@@ -67,9 +67,9 @@ SHORT_LIVED = (
 )
 def test_what_a_process_and_its_children_use_is_seen(code: str) -> None:
     """They burn so much processor time, however long it takes, and wait to be looked at."""
-    before = machine._read_children_seconds()
+    before = _read_children_seconds()
     process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    watch = machine.Watch(process.pid, time.monotonic(), [])
+    watch = _Watch(process.pid, time.monotonic(), [])
     with process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -77,7 +77,7 @@ def test_what_a_process_and_its_children_use_is_seen(code: str) -> None:
             watch.look()
             process.stdin.write(b"\n")
             process.stdin.flush()
-    seen, counted = watch.finish(), machine._read_children_seconds() - before
+    seen, counted = watch.finish(), _read_children_seconds() - before
     assert 0.4 <= seen.cpu_seconds < 1.1 * counted + 0.05, "nothing is missed, and nothing counted twice"
     if code.startswith(f"{BURN}\nburn()"):
         assert seen.cpu_seconds > 0.8
@@ -89,4 +89,4 @@ def test_others_are_looked_for_on_the_processors_of_the_process_alone(monkeypatc
     Times = namedtuple("Times", "user system idle")
     times = [Times(1.0, 0.5, 10.0), Times(4.0, 0.0, 10.0), Times(16.0, 0.0, 10.0)]
     monkeypatch.setattr(psutil, "cpu_times", lambda percpu: times)
-    assert [machine._read_busy(processors) for processors in ([0], [0, 2], [])] == [1.5, 17.5, 21.5]
+    assert [_read_busy(processors) for processors in ([0], [0, 2], [])] == [1.5, 17.5, 21.5]

@@ -17,7 +17,7 @@ import pytest
 from test_executors import children
 
 import robustcmp as rc
-from robustcmp.bench import machine, measure, process
+from robustcmp.bench import measure, process
 from robustcmp.bench.jobs import PredictionJob, TrainingJob
 from robustcmp.bench.measurement import Asked, Epoch, Measurement
 from robustcmp.bench.process import Failure
@@ -185,10 +185,10 @@ def test_a_process_has_its_threads_and_is_ended(others: Callable[[str], Any], mo
     job = PredictionJob(others("threads"), "digits", None, 2, 2)
     assert process.run(job, 1)["logits"].tolist() == [[1, 1], [1, 1]]
 
-    def interrupt(watch: machine.Watch) -> None:
+    def interrupt(watch: process._Watch) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(machine.Watch, "look", interrupt)
+    monkeypatch.setattr(process._Watch, "look", interrupt)
     with pytest.raises(KeyboardInterrupt):
         process.run(job, 1)
     assert not [pid for pid in children() if b"bench.process" in Path(f"/proc/{pid}/cmdline").read_bytes()]
@@ -273,7 +273,7 @@ def test_what_cannot_be_is_said_before_any_work(
     never_run: None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(machine.ctypes, "CDLL", no_driver)
+    monkeypatch.setattr(process.ctypes, "CDLL", no_driver)
     for load in ("load_for", "load_dataset"):
         monkeypatch.setattr(measure, load, None)  # images are not needed to say it
     given = {"what": "train", "frameworks": ["torch"], "out": tmp_path / "run", **SHORT, **arguments}

@@ -56,13 +56,13 @@ def test_its_cells_are_empty_and_the_others_are_there(ev: rc.Evaluation) -> None
 
 
 def test_the_reason_stands_in_the_manifest_and_the_notes(ev: rc.Evaluation) -> None:
-    reason = ev.results.not_applicable["blind/0"]["fgsm"]
+    reason = ev.results.reasons("not_applicable")["blind/0"]["fgsm"]
     assert "this model has no gradient, as robustcmp.wrap_functions got no vjp" in reason
-    assert list(ev.results.not_applicable) == ["blind/0"]
+    assert list(ev.results.reasons("not_applicable")) == ["blind/0"]
     stored = json.loads((ev.results.run.directory / "manifest.json").read_text())["models"]
     assert [model["not_applicable"] for model in stored] == [{}, {"fgsm": reason}, {}, {}]
     opened = rc.open_run(ev.results.run.directory)
-    assert opened.results.not_applicable == ev.results.not_applicable
+    assert opened.results.reasons("not_applicable") == ev.results.reasons("not_applicable")
     assert f"fgsm is not applicable to blind/0: {reason}" in notes(opened.results)
 
 
@@ -70,7 +70,7 @@ def test_of_trainings_of_which_one_is_blind_the_attack_is_not_in_r(ev: rc.Evalua
     assert ev.results.common_attacks == ["pixel"]
     assert not math.isnan(ev.results.rates()["blind"]["fgsm"])  # of the training that ran it
     assert set(ev.tests().attack) == {"pixel"}
-    assert ev.indicator == rc.robustness_indicator(ev.results.indicator_rates())
+    assert ev.indicator == rc.robustness_indicator(ev.results.rates(ev.results.indicator_attacks))
     assert "Excluded from R because not every model ran it: fgsm." in notes(ev.results)
 
 
@@ -80,7 +80,7 @@ def test_without_an_attack_in_common_nothing_is_compared(asked: dict[str, Any], 
     ev = rc.evaluate(**asked | {"models": models, "suite": gradients})
     assert all(math.isnan(r) for r in ev.indicator.values())
     assert ev.to_json()["indicator"] == {"whole": None, "blind": None}
-    assert ev.to_json()["not_applicable"] == ev.results.not_applicable
+    assert ev.to_json()["not_applicable"] == ev.results.reasons("not_applicable")
     assert answers(ev.results) == ["No attack ran on every model: there is nothing to compare."]
     assert [table.title.split(":")[0] for table in tables(ev.results)] == ["Success rates", "Robustness indicator R"]
     assert [row[1] for row in tables(ev.results)[1].written] == ["–", "–"]
@@ -112,7 +112,7 @@ def test_foolboxs_gradient_attacks_need_torch_for_functions(
     suite.write_text('[attacks.pgd]\nattack = "LinfPGD"\nepsilons = [0.1]\n[attacks.pixel]\nattack = "SinglePixel"\n')
     monkeypatch.setattr(frameworks, "list_installed", lambda: ["jax"])
     ev = rc.evaluate(**asked | {"models": {"m": asked["models"]["whole"]}, "suite": suite}, n=4, repeats=1)
-    assert "through torch, which is not installed" in ev.results.not_applicable["m"]["pgd"]
+    assert "through torch, which is not installed" in ev.results.reasons("not_applicable")["m"]["pgd"]
 
 
 def test_a_gradient_that_is_there_and_means_nothing_is_still_an_error(asked: dict[str, Any]) -> None:

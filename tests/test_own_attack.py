@@ -124,7 +124,7 @@ def test_a_run_of_it_is_resumed(
     saved: list[str] = []
     save = Run.save
     monkeypatch.setattr(Run, "save", lambda run, cell, result: (saved.append(cell.key), save(run, cell, result)))
-    gone = ev.results.cell_key("b", "grey", repeat=1)
+    gone = ev.results._cell_key("b", "grey", repeat=1)
     (ev.results.run.directory / "cells" / f"{gone}.h5").unlink()
     assert rc.evaluate(**digits_of_two, out=ev.results.run.directory).dataset.identical(ev.dataset)
     assert saved == [gone]

@@ -103,7 +103,8 @@ def test_the_gallery_shows_the_same_images_in_every_model(ev: rc.Evaluation, htm
     page = Page.of(html)
     images = [value for tag, name, value in page.attributes if (tag, name) == ("img", "src")]
     for attack in ev.results.attacks:
-        for row in choose_outcomes(ev.results, attack, MOST_IMAGES):
+        chosen = choose_outcomes(ev.results, attack, MOST_IMAGES)
+        for row in [row for row in chosen if any(shown.is_fooled for shown in row)]:
             assert [shown.model for shown in row] == ev.results.models
             for shown in row:
                 assert png(shown.adversarial) in images
@@ -120,6 +121,7 @@ def test_the_gallery_shows_the_same_images_in_every_model(ev: rc.Evaluation, htm
 def test_the_gallery_begins_with_images_that_were_fooled(html: str) -> None:
     counts = [row.count('data-outcome="fooled"') for row in html.split('<li class="image"')[1:]]
     assert counts == sorted(counts, reverse=True)
+    assert counts[-1] > 0
 
 
 def test_a_run_without_images_has_no_gallery(plain: None) -> None:

@@ -167,9 +167,14 @@ def test_the_table_fills_in(monkeypatch: pytest.MonkeyPatch) -> None:
             table.count(cell.attack, 10)
             table.finish(cell, np.array([True, False, False, False]))
         console.print(table._draw())
+        table.end()
+        table.begin("health checks", 6)
+        console.print(table._draw())
     finally:
         table.end()
     text = screen.getvalue()
+    assert text.count("25.0 % (3)") == 2  # while health checks run, too
+    assert "health checks: 0 of 6" in text
     assert "attacks on 6 images · " in text
     assert "0 of 0" not in text
     assert "loading models: 1 of 6" in text
@@ -191,7 +196,7 @@ def test_a_command_is_told_as_it_works_from_here(monkeypatch: pytest.MonkeyPatch
 def test_log_lines_of_libraries_do_not_reach_the_screen_and_last_words_do() -> None:
     code = """
 import os, sys
-from robustcmp.cli.streams import drop_log_lines
+from robustcmp.cli.screen import drop_log_lines
 with drop_log_lines():
     os.write(2, b"I0000 00:00:1795466579.336773    3933 port.cc:153] oneDNN custom operations are on.\\n")
     print("of Python", file=sys.stderr)

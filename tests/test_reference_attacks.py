@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import reference as ref
 from conftest import CAPABILITIES
-from scipy.optimize import linprog
+from scipy.optimize import linprog, minimize
 
 import robustcmp as rc
 from robustcmp.attacks import (
@@ -18,7 +19,6 @@ from robustcmp.attacks import (
     Attack,
     AttackResult,
     AutoAttack,
-    Ensemble,
     FABTargeted,
     MinimumL2,
     MinimumLinf,
@@ -26,28 +26,47 @@ from robustcmp.attacks import (
 )
 from robustcmp.attacks.ball import BallAttack
 from robustcmp.attacks.gradients import cross_entropy, dlr, margin, rank_other_classes, targeted_dlr, targeted_margin
-from robustcmp.attacks.square import _square_side
+from robustcmp.attacks.square import _bumps, _square_side
 from robustcmp.attacks.suite import Suite, load_suite
 from robustcmp.attacks.targeted import project_onto_plane
 from robustcmp.data.dataset import Dataset
-from robustcmp.errors import UsageError
+from robustcmp.errors import ModelError, UsageError
 from robustcmp.frameworks import TrainableFramework
 from robustcmp.models.classifier import Classifier
 from robustcmp.models.model import Model
+from robustcmp.records.attack import Norm
 from robustcmp.report.page import to_html
 from robustcmp.report.text import summary
 
-EPSILON = 0.05
+EPSILON, EPSILON_L2 = 0.05, 0.5
 SUITE = Path(__file__).parents[1] / "attacks/reference.toml"
 BALL: list[Attack] = [
     APGD(loss="ce", epsilon=EPSILON, steps=10, restarts=2),
     APGD(loss="dlr", epsilon=EPSILON, steps=10, restarts=2),
     Square(epsilon=EPSILON, iterations=120),
-    Ensemble(epsilon=EPSILON, steps=10, restarts=1, iterations=60),
     APGDTargeted(epsilon=EPSILON, steps=10, targets=3),
     FABTargeted(epsilon=EPSILON, steps=10, targets=3),
+    APGD(loss="ce", epsilon=EPSILON_L2, steps=10, restarts=2, norm="l2"),
+    APGDTargeted(epsilon=EPSILON_L2, steps=10, targets=3, norm="l2"),
+    FABTargeted(epsilon=EPSILON_L2, steps=10, targets=3, norm="l2"),
+    Square(epsilon=EPSILON_L2, iterations=120, norm="l2"),
 ]
 NEAREST: list[Attack] = [MinimumL2(steps=40), MinimumLinf(steps=40)]
+
+
+class Short(AutoAttack):
+    """AutoAttack with a few steps."""
+
+    @property
+    def parts(self) -> tuple[BallAttack, ...]:
+        return (
+            APGD(loss="ce", epsilon=self.epsilon, steps=2, restarts=1),
+            APGDTargeted(epsilon=self.epsilon, steps=3, targets=2),
+            FABTargeted(epsilon=self.epsilon, steps=3, targets=2),
+            Square(epsilon=self.epsilon, iterations=20),
+        )
+
+
 Zoo = Callable[..., Model]
 UNIT = (0.0, 1.0)
 # How far smallest distances may be apart, relative to themselves. Where a framework has a rule of its own for equal
@@ -57,7 +76,7 @@ NEAR_TIE = 1e-4  # the margin of the top two logits below which floating point m
 
 
 def name(attack: Attack) -> str:
-    return f"{type(attack).__name__}{getattr(attack, 'loss', '')}"
+    return f"{type(attack).__name__}{getattr(attack, 'loss', '')}{'-l2' if attack.norm == 'l2' else ''}"
 
 
 @pytest.mark.parametrize("loss", [margin, dlr, cross_entropy])
@@ -83,14 +102,13 @@ def test_outcomes_hold_and_are_counted(attack: Attack, zoo_model: Zoo, digits: D
     classifier = Classifier(model, asked=asked.append)
     (result,) = attack.outcomes(classifier, x, y, 3, [0])
     confirmed = int(result.success.sum())
-    extra = type(attack) is Ensemble  # it looks at one answer to count the classes
-    assert sum(asked) == result.queries.sum() + confirmed + extra
+    assert sum(asked) == result.queries.sum() + confirmed
     assert result.success[:2].all()
     assert (result.linf[:2] == 0).all()
     assert (result.adversarials >= 0).all()
     assert (result.adversarials <= 1).all()
     if attack in BALL:
-        assert (result.linf[result.success] <= EPSILON + 1e-6).all()
+        assert (getattr(result, attack.norm)[result.success] <= attack.settings["epsilon"] + 1e-6).all()
     (again,) = attack.outcomes(Classifier(model), x, y, 3, [0])
     np.testing.assert_array_equal(again.adversarials, result.adversarials)
     assert confirmed > 2
@@ -130,7 +148,7 @@ def test_attacks_agree_with_the_reference(
     assert halvings > 0 or not isinstance(attack, APGD)
 
 
-@pytest.mark.parametrize("attack", [BALL[0], NEAREST[0]], ids=name)
+@pytest.mark.parametrize("attack", [BALL[0], Short(epsilon=0.03), NEAREST[0]], ids=name)
 def test_the_same_weights_fall_alike_in_every_framework(
     attack: Attack, framework: TrainableFramework, zoo_model: Zoo, digits: Dataset
 ) -> None:
@@ -161,7 +179,6 @@ def nearest_margin(model: Model, result: AttackResult, rows: np.ndarray) -> floa
     [
         (APGD(loss="ce", epsilon=1e-6, steps=10, restarts=2), 1 + 2 * 11, 2 * 10),
         (Square(epsilon=1e-6, iterations=30), 1 + 31, 0),
-        (Ensemble(epsilon=1e-6, steps=10, restarts=2, iterations=30), 1 + 4 * 11 + 31, 4 * 10),
         (APGDTargeted(epsilon=1e-6, steps=10, targets=3), 2 + 3 * 11, 3 * 10),
         (MinimumL2(steps=20), 20, 19),
     ],
@@ -177,6 +194,10 @@ def test_a_robust_image_costs_what_the_documentation_says(
             self.pulled += len(images)
             return super().vjp(images, v)
 
+        def logits_and_vjp(self, images: np.ndarray, rise: Any, *arrays: np.ndarray) -> Any:
+            self.pulled += len(images)
+            return super().logits_and_vjp(images, rise, *arrays)
+
     model = zoo_model("torch")
     right = rc.predict(model, digits.images) == digits.labels
     x, y = digits.images[right][:5], digits.labels[right][:5]
@@ -191,16 +212,6 @@ def test_steps_end_where_the_authors_code_looks_back() -> None:
     assert ref.apgd_checkpoints(100) == [22, 41, 57, 70, 80, 87, 93, 99]
 
 
-def test_an_image_is_robust_if_no_part_fools(zoo_model: Zoo, digits: Dataset) -> None:
-    model = zoo_model("torch")
-    x, y = digits.images[:60], digits.labels[:60]
-    whole = Ensemble(epsilon=EPSILON, steps=10, restarts=1, iterations=60)
-    result = whole.attack(model, x, y)
-    each = [part.attack(model, x, y).success for part in whole.parts]
-    np.testing.assert_array_equal(result.success, np.any(each, axis=0))
-    np.testing.assert_array_equal(result.extras["fooled_by"] == 1, each[0] & (result.linf > 0))
-
-
 def test_squares_shrink_as_in_the_authors_code() -> None:
     """The sides for 28 × 28 of `p_selection` in auto-attack, commit a392200, evaluated by hand."""
     assert [_square_side(i, 28, 28) for i in (0, 10, 11, 51, 201, 501, 1001, 2001, 4001)] == [
@@ -209,7 +220,7 @@ def test_squares_shrink_as_in_the_authors_code() -> None:
 
 
 def test_epsilon_follows_the_channels() -> None:
-    attack = Ensemble(epsilon=0.1, epsilon_colour=2 / 255)
+    attack = Square(epsilon=0.1, epsilon_colour=2 / 255)
     assert attack.radius(np.zeros((1, 2, 2, 1), np.float32)) == 0.1
     assert attack.radius(np.zeros((1, 2, 2, 3), np.float32)) == 2 / 255
 
@@ -220,8 +231,7 @@ def test_the_suite_is_on_all_images_and_beside_r(zoo_model: Zoo, digits: Dataset
     assert not any(record.in_indicator for record in suite.records.values())
     file = tmp_path / "short.toml"
     file.write_text(
-        'subset = "all"\n[attacks.small]\nattack = "Ensemble"\nepsilon = 0.02\nsteps = 2\nrestarts = 1\n'
-        "iterations = 2\n"
+        'subset = "all"\n[attacks.small]\nattack = "Square"\nepsilon = 0.02\niterations = 2\n'
         '[attacks.near]\nattack = "MinimumL2"\nsteps = 5\n'
     )
     models = {"a": zoo_model("torch"), "b": zoo_model("torch", seed=1)}
@@ -292,26 +302,41 @@ def test_other_classes_leave_out_the_true_one_in_a_tie() -> None:
     assert rank_other_classes(z, np.array([1, 2])).tolist() == [[3, 2, 0], [3, 1, 0]]
 
 
-def test_projections_onto_a_plane_are_the_smallest() -> None:
-    """Beside SciPy's linear programme: the least r with |d| ≤ r, gap + w·d = 0 and x + d within the bounds."""
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+def test_projections_onto_a_plane_are_the_smallest(norm: Norm) -> None:
+    """Beside SciPy: the least r with |d| ≤ r, or the least |d|², with gap + w·d = 0 and x + d within the bounds."""
     rng = np.random.default_rng(1)
     x, w = rng.random((30, 5)), rng.normal(size=(30, 5))
     w[:, 0] = 0
     gap = rng.normal(size=30)
-    d = project_onto_plane(x, gap, w, (0, 1))
+    d = project_onto_plane(x, gap, w, (0, 1), norm)
     assert ((x + d >= -1e-12) & (x + d <= 1 + 1e-12)).all()
     reached = 0
     for i in range(30):
         within = np.block([[np.eye(5), -np.ones((5, 1))], [-np.eye(5), -np.ones((5, 1))]])
         limits = [*zip(-x[i], 1 - x[i], strict=True), (0, None)]
         least = linprog([0] * 5 + [1], within, np.zeros(10), [[*w[i], 0]], [-gap[i]], limits)
-        if least.success:
-            reached += 1
-            assert gap[i] + w[i] @ d[i] == pytest.approx(0, abs=1e-9)
+        if not least.success:
+            np.testing.assert_allclose((x + d)[i], np.where(d[i] > 0, 1, np.where(d[i] < 0, 0, x[i])))
+            continue
+        reached += 1
+        assert gap[i] + w[i] @ d[i] == pytest.approx(0, abs=1e-9)
+        if norm == "linf":
             assert np.abs(d[i]).max() == pytest.approx(least.fun, abs=1e-9)
         else:
-            np.testing.assert_allclose((x + d)[i], np.where(d[i] > 0, 1, np.where(d[i] < 0, 0, x[i])))
+            plane = {"type": "eq", "fun": lambda step, i=i: gap[i] + w[i] @ step}
+            nearest = minimize(lambda step: step @ step, least.x[:5], bounds=limits[:5], constraints=plane)
+            assert d[i] @ d[i] == pytest.approx(nearest.fun, abs=1e-6)
     assert 0 < reached < 30
+
+
+@pytest.mark.parametrize("side", [3, 5, 8])
+def test_bumps_have_two_opposite_halves(side: int) -> None:
+    standing, lying = _bumps(np.array([[0.0, 0.9], [1.0, 0.1]]), side)[..., 0]
+    assert np.square(standing).sum() == pytest.approx(1)
+    assert (standing[: side // 2] > 0).all()
+    assert (standing[side // 2 :] < 0).all()
+    np.testing.assert_array_equal(lying, -standing.T)
 
 
 def test_autoattack_asks_each_part_about_what_is_left(zoo_model: Zoo, digits: Dataset) -> None:
@@ -320,16 +345,6 @@ def test_autoattack_asks_each_part_about_what_is_left(zoo_model: Zoo, digits: Da
     attack = load_suite(SUITE.with_name("autoattack.toml")).attacks["autoattack"]
     assert isinstance(attack, AutoAttack)
     assert [type(part).__name__ for part in attack.parts] == ["APGD", "APGDTargeted", "FABTargeted", "Square"]
-
-    class Short(AutoAttack):
-        @property
-        def parts(self) -> tuple[BallAttack, ...]:
-            return (
-                APGD(loss="ce", epsilon=self.epsilon, steps=2, restarts=1),
-                APGDTargeted(epsilon=self.epsilon, steps=3, targets=2),
-                FABTargeted(epsilon=self.epsilon, steps=3, targets=2),
-                Square(epsilon=self.epsilon, iterations=20),
-            )
 
     attack = Short(epsilon=0.03)
     result = attack.attack(model, x, y)
@@ -344,16 +359,44 @@ def test_autoattack_refuses_what_it_cannot_answer() -> None:
         with pytest.raises(UsageError, match="epsilon should be"):
             AutoAttack(epsilon=epsilon)
 
-    def without_gradient(images: np.ndarray) -> np.ndarray:
-        return images.reshape(len(images), -1)[:, :3]
 
-    model = rc.wrap_functions(logits=without_gradient)
-    assert "only Square" in AutoAttack(epsilon=0.1).not_applicable(Classifier(model))
+def test_autoattack_without_a_gradient_is_square_alone(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    weights = rng.normal(size=(100, 4)).astype(np.float32)
+    model = rc.wrap_functions(logits=lambda images: (images.reshape(len(images), -1) - 0.5) @ weights)
+    x = rng.random((12, 10, 10, 1), np.float32)
+    y = rc.predict(model, x)
+    y[0] = (y[0] + 1) % 4
+    file = tmp_path / "alone.toml"
+    file.write_text('subset = "all"\nrepeats = 1\n[attacks.aa]\nattack = "AutoAttack"\nepsilon = 0.04\n')
+    ev = rc.evaluate({"m": model}, x, y, suite=file, n=12, progress=False)
+    found = ev.dataset.sel(attack="aa").squeeze(drop=True)
+    alone = Square(epsilon=0.04).attack(model, x, y)
+    assert sorted(found.success.values.tolist()) == sorted(alone.success.tolist())
+    assert set(found.fooled_by.values.tolist()) == {0.0, 4.0, np.inf}
+    assert (found.parts == 1).all()
+    assert "Square ran alone" in to_html(ev.results)
 
 
+@pytest.mark.parametrize("attack", [AutoAttack(epsilon=0.1), AutoAttack(epsilon=0.5, norm="l2")], ids=name)
+def test_ties_and_infinities_in_logits(attack: AutoAttack) -> None:
+    x, y = np.full((3, 8, 8, 1), 0.5, np.float32), np.zeros(3, np.int64)
+
+    def answer(value: float) -> Any:
+        return rc.wrap_functions(
+            logits=lambda images: np.full((len(images), 5), value, np.float32),
+            vjp=lambda images, v: np.zeros_like(images),
+        )
+
+    assert not attack.attack(answer(2.0), x, y).success.any()  # the first of equals is the true class
+    with pytest.raises(ModelError, match="infinity"):
+        attack.attack(answer(np.inf), x, y)
+
+
+@pytest.mark.parametrize(("norm", "dual", "epsilon"), [("linf", 1, 0.02), ("l2", 2, 0.07)])
 @pytest.mark.parametrize("classes", [2, 3])
-def test_targeted_attacks_fall_back_with_few_classes(classes: int) -> None:
-    """A linear model: an image falls where ε exceeds a margin over the 1-norm of its gradient."""
+def test_targeted_attacks_fall_back_with_few_classes(classes: int, norm: Any, dual: int, epsilon: float) -> None:
+    """A linear model: an image falls where ε exceeds a margin over the dual norm of its gradient."""
     weights = np.random.default_rng(2).normal(size=(16, classes)).astype(np.float32)
 
     def logits(images: np.ndarray) -> np.ndarray:
@@ -367,10 +410,10 @@ def test_targeted_attacks_fall_back_with_few_classes(classes: int) -> None:
     x = np.random.default_rng(3).uniform(0.4, 0.6, (40, 4, 4, 1)).astype(np.float32)
     z = logits(x)
     y = z.argmax(axis=1)
-    reach = np.abs(weights[:, y].T[:, :, None] - weights[None]).sum(axis=1)
+    reach = np.linalg.norm(weights[:, y].T[:, :, None] - weights[None], dual, axis=1)
     others = np.arange(classes) != y[:, None]
     needed = ((z[np.arange(40), y][:, None] - z)[others] / reach[others]).reshape(40, -1).min(axis=1)
-    clear = np.abs(needed / 0.02 - 1) > 0.01  # FAB overshoots the boundary by up to 1 %, as the authors' does
-    assert 0 < (needed < 0.02).sum() < 40
-    for attack in (APGDTargeted(epsilon=0.02), FABTargeted(epsilon=0.02)):
-        np.testing.assert_array_equal(attack.attack(model, x, y).success[clear], needed[clear] < 0.02)
+    clear = np.abs(needed / epsilon - 1) > 0.01  # FAB overshoots the boundary by up to 1 %, as the authors' does
+    assert 0 < (needed < epsilon).sum() < 40
+    for attack in (APGDTargeted(epsilon=epsilon, norm=norm), FABTargeted(epsilon=epsilon, norm=norm)):
+        np.testing.assert_array_equal(attack.attack(model, x, y).success[clear], needed[clear] < epsilon)

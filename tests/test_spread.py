@@ -62,7 +62,7 @@ def test_each_training_has_draws_of_its_own(spread: rc.Evaluation) -> None:
         for attack in ("pixel", "boundary"):
             assert [drawn[framework, seed, attack] for seed in (3, 5, 8)] == [[0, 1], [2, 3], [4, 5]]
         assert [drawn[framework, seed, "fgsm"] for seed in (3, 5, 8)] == [[0], [0], [0]]
-    assert spread.results.is_spread
+    assert spread.manifest["spread"]
     assert [spread.results.repeats(attack) for attack in spread.results.attacks] == [2, 2, 2]
     assert dict(spread.dataset.sizes)["repeat"] == 2
     assert spread.dataset.ran.all()
@@ -96,7 +96,7 @@ def test_images_and_repeats_of_a_training_count_from_its_first(spread: rc.Evalua
 def test_one_training_has_all_repeats(asked: dict[str, Any]) -> None:
     models = {name: origins[:1] for name, origins in asked["models"].items()}
     ev = rc.evaluate(**(asked | {"models": models}), spread_repeats=True, repeats=2)
-    assert not ev.results.is_spread
+    assert not ev.manifest["spread"]
     assert ev.results.repeats("boundary") == 2
     assert ev.exact_pixel.attacks == ["pixel"]
 

@@ -27,6 +27,7 @@ from robustcmp.bench.store import BenchmarkStore
 from robustcmp.errors import ModelError, StoreError, UsageError
 from robustcmp.files import write_named
 from robustcmp.records.attack import AttackRecord, Cell
+from robustcmp.records.results_file import make_dataset
 from robustcmp.records.store import Run
 from robustcmp.runs.assembly import assemble
 
@@ -440,7 +441,8 @@ def test_assembled_cells(tmp_path: Path) -> None:
     index, labels = np.array([4, 8, 9]), np.array([1, 0, 1])
     attacks = {"fgsm": FGSM(epsilons=2, max_epsilon=0.2).record, "walk": Boundary().record}
     margins = {("a", 0): np.full(3, np.nan), ("b", 3): np.arange(3.0)}
-    data = assemble(run, list(outcomes), attacks, {"fgsm": 2, "walk": 2}, index, labels, margins)
+    arrays = assemble(run, list(outcomes), attacks, {"fgsm": 2, "walk": 2}, index, labels, margins)
+    data = make_dataset(arrays, attacks)
 
     assert data.success.dims == ("model", "training_seed", "attack", "repeat", "image")
     assert dict(data.sizes) == {"model": 2, "training_seed": 2, "attack": 2, "repeat": 2, "image": 3, "epsilon": 2}
@@ -496,7 +498,9 @@ def test_an_attack_with_fewer_repeats(tmp_path: Path) -> None:
     run.save(once, result([True, False]))
     counts = {"walk": 3, "pgd": 2, "once": 1}
     attacks = {"walk": Boundary().record, "pgd": pgd([0.1, 0.3]), "once": Boundary().record}
-    data = assemble(run, [*cells, *few, once], attacks, counts, np.arange(2), np.zeros(2, int), {("a", 0): np.zeros(2)})
+    zeros = np.zeros(2, int)
+    arrays = assemble(run, [*cells, *few, once], attacks, counts, np.arange(2), zeros, {("a", 0): np.zeros(2)})
+    data = make_dataset(arrays, attacks)
     assert data.repeats.to_series().to_dict() == counts
     found = data.squeeze(["model", "training_seed"], drop=True)
     assert found.success.sel(attack="once").values.tolist() == [[True, False], [False, False], [False, False]]

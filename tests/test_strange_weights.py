@@ -12,10 +12,10 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from conftest import load_file
 
 from robustcmp.errors import UsageError, WeightsError
 from robustcmp.frameworks import list_installed
-from robustcmp.sources.from_files import load_network
 
 # Keras reads its own variables in a way that NumPy 2 warns of, when it saves them.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
@@ -97,7 +97,7 @@ def test_a_state_dict_that_is_none(odd: str, tmp_path: Path) -> None:
     make, message = ODD[odd]
     torch.save(make(), tmp_path / "a.pt")
     with pytest.raises(WeightsError, match=message) as caught:
-        load_network(str(tmp_path / "a.pt"), "torch", "lenet1")
+        load_file(str(tmp_path / "a.pt"), "torch", "lenet1")
     assert str(tmp_path / "a.pt") in str(caught.value)
 
 
@@ -106,7 +106,7 @@ def test_other_precisions_are_converted(dtype: str, tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     content = {name: tensor.to(getattr(torch, dtype)) for name, tensor in state().items()}
     torch.save(content, tmp_path / "a.pt")
-    network = load_network(str(tmp_path / "a.pt"), "torch", "lenet1").native  # type: ignore[attr-defined]
+    network = load_file(str(tmp_path / "a.pt"), "torch", "lenet1").native  # type: ignore[attr-defined]
     loaded = network.state_dict()["conv1.weight"]
     assert loaded.dtype == torch.float32
     assert torch.equal(loaded, content["conv1.weight"].float())
@@ -119,7 +119,7 @@ def test_a_script_is_named(tmp_path: Path) -> None:
         scripted = torch.jit.script(torch.nn.Linear(2, 2))
         torch.jit.save(scripted, tmp_path / "a.pt")
     with pytest.raises(WeightsError, match="TorchScript"):
-        load_network(str(tmp_path / "a.pt"), "torch", "lenet1")
+        load_file(str(tmp_path / "a.pt"), "torch", "lenet1")
 
 
 class Memory:
@@ -133,7 +133,7 @@ def test_a_file_that_asks_for_memory(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     torch.save(OrderedDict(a=Memory()), tmp_path / "a.pt")
     with pytest.raises(WeightsError, match="refers to bytearray"):
-        load_network(str(tmp_path / "a.pt"), "torch", "lenet1")
+        load_file(str(tmp_path / "a.pt"), "torch", "lenet1")
 
 
 def bomb(path: Path, entry: str, size: int = 2**30) -> None:
@@ -156,7 +156,7 @@ def test_an_archive_that_unpacks_to_gigabytes(name: str, entry: str, tmp_path: P
         pytest.skip(f"{framework} is not installed")
     bomb(tmp_path / name, entry)
     with pytest.raises(WeightsError, match=r"says that it holds 1,073,741,824; expected at most 268,435,456"):
-        load_network(str(tmp_path / name), framework, "lenet1")
+        load_file(str(tmp_path / name), framework, "lenet1")
 
 
 def test_a_compressed_state_dict_was_not_saved_by_torch(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_a_compressed_state_dict_was_not_saved_by_torch(tmp_path: Path) -> None:
         for entry in whole.namelist():
             packed.writestr(entry, whole.read(entry), zipfile.ZIP_DEFLATED)
     with pytest.raises(WeightsError, match=r"is compressed, which torch\.save does not do"):
-        load_network(str(tmp_path / "a.pt"), "torch", "lenet1")
+        load_file(str(tmp_path / "a.pt"), "torch", "lenet1")
 
 
 @pytest.mark.parametrize("name", ["a.pt", "a.npz", "a.h5"])
@@ -186,7 +186,7 @@ def test_what_is_no_file_is_not_opened(name: str, kind: str, tmp_path: Path) -> 
     if framework not in list_installed():
         pytest.skip(f"{framework} is not installed")
     with pytest.raises((UsageError, WeightsError), match=message):
-        load_network(str(path), framework, "lenet1")
+        load_file(str(path), framework, "lenet1")
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_arrays_of_another_kind(dtype: str, message: str, tmp_path: Path) -> Non
     content = arrays()
     np.savez(tmp_path / "a.npz", **content | {"conv1/kernel": content["conv1/kernel"].astype(dtype)})
     with pytest.raises(WeightsError, match=message):
-        load_network(str(tmp_path / "a.npz"), list_installed()[0], "lenet1")
+        load_file(str(tmp_path / "a.npz"), list_installed()[0], "lenet1")
 
 
 def external_link(file: h5py.File, secret: Path) -> None:
@@ -237,7 +237,7 @@ def test_hdf5_shows_nothing_but_itself(make: Any, name: str, tmp_path: Path) -> 
             archive.writestr("config.json", "{}")
             archive.write(tmp_path / "a.weights.h5", "model.weights.h5")
     with pytest.raises(WeightsError, match=HDF5[make]):
-        load_network(str(tmp_path / name), "tensorflow", "lenet1")
+        load_file(str(tmp_path / name), "tensorflow", "lenet1")
 
 
 def test_a_model_of_keras_with_huge_layers_is_not_built(tmp_path: Path) -> None:
@@ -249,9 +249,9 @@ def test_a_model_of_keras_with_huge_layers_is_not_built(tmp_path: Path) -> None:
     keras.Sequential([keras.Input((28, 28, 1)), keras.layers.Flatten(), dense(111), dense(10)]).save(
         tmp_path / "a.keras"
     )
-    load_network(str(tmp_path / "a.keras"), "tensorflow")
+    load_file(str(tmp_path / "a.keras"), "tensorflow")
     with zipfile.ZipFile(tmp_path / "a.keras") as whole, zipfile.ZipFile(tmp_path / "huge.keras", "w") as changed:
         for name in whole.namelist():
             changed.writestr(name, whole.read(name).replace(b'"units": 111', b'"units": 111000000000'))
     with pytest.raises(WeightsError, match=r"huge\.keras describes .* weights or more; expected at most 1,000,000,000"):
-        load_network(str(tmp_path / "huge.keras"), "tensorflow")
+        load_file(str(tmp_path / "huge.keras"), "tensorflow")

@@ -75,7 +75,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
     changed["suite"]["name"] = "}\\input{/etc/passwd}\x1b[31m"
     changed["environment"]["versions"]["robustcmp"] = "1\x1b[31m"
     order = [NAMES[placed.index(name)] for name in ev.dataset.model.values]
-    return Results(ev.results.run, ev.dataset.assign_coords(model=np.array(order, dtype=object)), changed)
+    return Results(ev.results.run, ev.results.arrays | {"model": np.array(order)}, changed)
 
 
 def test_results_at_a_terminal(results: Results) -> None:

@@ -23,7 +23,7 @@ from robustcmp.frameworks import TrainableFramework, Trainer
 from robustcmp.networks.architecture import Architecture, Conv, Dense, Flatten, MaxPool, Relu
 from robustcmp.networks.weights import Weights, WeightsFile
 from robustcmp.sources.recipes import Recipe
-from robustcmp.sources.training import Augmentation, batch_order, train
+from robustcmp.sources.training import _Augmentation, batch_order, train
 
 pytestmark = pytest.mark.needs("trainable")
 
@@ -301,8 +301,8 @@ def test_crops_and_flips_are_a_function_of_seed_epoch_and_image() -> None:
     rng = np.random.default_rng(0)
     images = rng.random((300, 6, 7, 2), np.float32) + 1  # a zero is padding
     recipe = msgspec.structs.replace(RECIPE, crop=2, flip=True)
-    everything, which = Augmentation(recipe, 5, 1, 300)(images, np.arange(300)), rng.permutation(300)[:40]
-    np.testing.assert_array_equal(Augmentation(recipe, 5, 1, 300)(images, which), everything[which])
+    everything, which = _Augmentation(recipe, 5, 1, 300)(images, np.arange(300)), rng.permutation(300)[:40]
+    np.testing.assert_array_equal(_Augmentation(recipe, 5, 1, 300)(images, which), everything[which])
     assert everything.flags.c_contiguous
     padded = np.pad(images, ((0, 0), (2, 2), (2, 2), (0, 0)))
     found = []
@@ -316,9 +316,9 @@ def test_crops_and_flips_are_a_function_of_seed_epoch_and_image() -> None:
     assert {(row, column) for row, column, _ in found} == set(np.ndindex(5, 5))
     assert 0.4 < np.mean([flipped for _, _, flipped in found]) < 0.6
     for seed, epoch in ((5, 2), (6, 1)):
-        other = Augmentation(recipe, seed, epoch, 300)(images, np.arange(300))
+        other = _Augmentation(recipe, seed, epoch, 300)(images, np.arange(300))
         assert (other != everything).any(axis=(1, 2, 3)).sum() > 200
-    np.testing.assert_array_equal(Augmentation(RECIPE, 5, 1, 300)(images, which), images[which])
+    np.testing.assert_array_equal(_Augmentation(RECIPE, 5, 1, 300)(images, which), images[which])
 
 
 def test_a_training_takes_crops_and_flips(one: TrainableFramework, images: Dataset, unseen: Dataset) -> None:
@@ -329,7 +329,7 @@ def test_a_training_takes_crops_and_flips(one: TrainableFramework, images: Datas
     per_epoch = len(spy.steps) // recipe.epochs
     for i, ((batch, labels, _), (before, its, _)) in enumerate(zip(spy.steps, plain.steps, strict=True)):
         which = np.array([where[image.tobytes()] for image in before])
-        augmented = Augmentation(recipe, 3, i // per_epoch, len(images.images))
+        augmented = _Augmentation(recipe, 3, i // per_epoch, len(images.images))
         np.testing.assert_array_equal(batch, augmented(images.images, which))
         np.testing.assert_array_equal(labels, its)
 

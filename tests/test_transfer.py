@@ -118,9 +118,9 @@ def test_blocks_are_means_within_and_across_frameworks() -> None:
     counts[3, :, 0, 1] = 0  # nothing succeeded there
     counts[3, :, 0, 0] = 0
     keys = [("a", 0), ("a", 1), ("b", 0), ("b", 1)]
-    run = SimpleNamespace(keys=keys, sources=["a", "b"], twins=[])
     transfer = as_dataset(counts, [f"{name}/{seed}" for name, seed in keys], ["x"])
-    found = average_blocks(run, transfer).set_index("block")  # type: ignore[arg-type]
+    run = SimpleNamespace(keys=keys, sources=["a", "b"], twins=[], transferred=transfer)
+    found = average_blocks(run).set_index("block")  # type: ignore[arg-type]
     assert found.pairs.to_dict() == {"within a": 2, "within b": 2, "within": 4, "across": 8}
     assert found.of_all.to_dict() == pytest.approx({"within a": 0.4, "within b": 0.15, "within": 0.275, "across": 0.1})
     assert found.of_successes["within b"] == pytest.approx(0.6)

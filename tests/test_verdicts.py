@@ -101,7 +101,8 @@ def test_permutations_alone_do_not_decide(tmp_path: Path) -> None:
     }
     run = Run.create(tmp_path)
     run.write_manifest(manifest)
-    run.write_results(ev.dataset.sel(attack=some), manifest)
+    selected = ev.dataset.sel(attack=some).variables
+    run.write_results({str(name): variable.values for name, variable in selected.items()}, manifest)
     [sentence] = all_together(rc.open_run(tmp_path).results)
     assert sentence == "All attacks together hint at a difference (p = 0.017) that no single one shows."
 

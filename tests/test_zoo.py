@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from conftest import HOSTS, at_hand
 
-from robustcmp import fit, frameworks, load_model, predict
+from robustcmp import fit, load_model, predict
 from robustcmp.cli.command import describe
 from robustcmp.cli.train import _parser
 from robustcmp.data.dataset import Dataset
@@ -244,25 +244,6 @@ def test_names_that_nothing_has(function: Callable[..., Model], change: dict[str
         function(options.pop("model"), **options)
 
 
-def test_a_framework_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frameworks, "list_installed", list)
-    for function in (load_model, fit):
-        with pytest.raises(UsageError, match=r"pip install 'robustcmp\[jax\]'"):
-            function("lenet5", framework="jax", dataset="digits")
-
-
-# Recipes
-
-
-def test_recipes_that_nothing_has() -> None:
-    with pytest.raises(UsageError, match=r"unknown recipe for lenet5 'defalt': did you mean 'default'\?"):
-        load_recipe("lenet5", "digits", "defalt")
-    with pytest.raises(UsageError, match=r"unknown dataset for lenet5 with the recipe 'default' 'digit'"):
-        load_recipe("lenet5", "digit")
-    with pytest.raises(UsageError, match="unknown model"):
-        load_recipe("lenet", "digits")
-
-
 # Training by name
 
 
@@ -322,22 +303,6 @@ def test_an_interrupted_fit_goes_on(name: FromZoo, tmp_path: Path) -> None:
     assert {k: v for k, v in model.info.items() if k not in ignored} == {
         k: v for k, v in whole.info.items() if k not in ignored
     }
-
-
-@pytest.mark.parametrize("epochs", [0, -1])
-def test_epochs_below_one(epochs: int, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=f"epochs should be 1 or more, received {epochs}"):
-        quick(FromZoo("lenet1", "digits", list_installed()[0]), tmp_path, epochs=epochs)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_an_out_that_cannot_be_written_is_an_error_before_any_work(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "file").write_text("in the way")
-    monkeypatch.setattr(training, "train", never)
-    with pytest.raises(UsageError, match="cannot be written"):
-        quick(FromZoo("lenet1", "digits", list_installed()[0]), tmp_path / "file" / "out")
 
 
 # Models and data of a comparison

@@ -12,6 +12,7 @@ import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
 import robustcmp as rc
+from robustcmp.analysis.indicator import find_published_rates
 
 HERE = Path(__file__).parent
 RUNS = HERE.parent / "results"
@@ -70,7 +71,7 @@ def draw_every_framework(path: Path) -> Figure:
         for height, name in enumerate(names):
             dots = values[name] if isinstance(values, dict) else values.sel(model=name).values
             axes.plot(dots, [height] * len(dots), "o", color="#0072b2", alpha=0.8, markeredgewidth=0)
-            paper = ev.results.paper.get(name.partition("@")[0], {})
+            paper = find_published_rates(ev.manifest).get(name.partition("@")[0], {})
             for start, attack in (("FGSM", "fgsm"), ("single", "single_pixel")):
                 if paper and title.startswith(start):
                     axes.plot(100 * paper[attack], height, "x", color="black")

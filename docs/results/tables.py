@@ -20,7 +20,7 @@ from scipy.stats import f_oneway
 from scipy.stats import t as student_t
 
 import robustcmp as rc
-from robustcmp.analysis.indicator import read_published
+from robustcmp.analysis.indicator import find_published_rates, read_published
 from robustcmp.analysis.outcomes import Outcomes
 from robustcmp.analysis.results import Results, open_results
 from robustcmp.analysis.statistics.hypotheses import brown_forsythe, holm, mcnemar, paired_t, standard_error
@@ -164,7 +164,7 @@ def index() -> str:
     rows = ["| run | models × trainings | answer |", "| --- | ---: | --- |"]
     for run in RUNS:
         results = open_run(run)
-        count = f"{len(results.sources)} × {len(results.training_seeds)}"
+        count = f"{len(results.sources)} × {results.dataset.sizes['training_seed']}"
         rows.append(f"| [{run}](results/{run}/tables.md) | {count} | {conclude(results)} |")
     return "\n".join(rows)
 
@@ -206,7 +206,8 @@ def frameworks_compared() -> str:
             means = [distance(of.mean()) if verdict.norm else percent(of.mean()) for of in values.values()]
             cells = [*means, p_value(verdict.p_adjusted), amount(verdict, verdict.detectable)]
             attack = outcomes.attack.replace("_", " ")
-            rows.append(f"| {network} | {attack} | {len(results.training_seeds)} each | {' | '.join(cells)} |")
+            trainings = results.dataset.sizes["training_seed"]
+            rows.append(f"| {network} | {attack} | {trainings} each | {' | '.join(cells)} |")
     return "\n".join(rows)
 
 
@@ -219,7 +220,7 @@ def deployments_compared() -> str:
     left_out = ("-boundary", "-three-trainings")  # of starting points, and the first of five
     for run in (run for run in RUNS if "-deployed" in run and not run.endswith(left_out)):
         results = open_run(run)
-        table = results.deployments()
+        table = results.deployments
         for name in table.deployment.unique():
             own = {row["attack"]: row for row in table[table.deployment == name].to_dict("records")}
             if not any(word in name for word in ("int8", "float16")):
@@ -309,7 +310,7 @@ def equal_seeds() -> str:
     ]
     for run in RUNS:
         ev = open_run(run)
-        if ev.level != "frameworks" or ev.has_deployments or ev.twins or len(ev.training_seeds) < 3:
+        if ev.level != "frameworks" or ev.has_deployments or ev.twins or ev.dataset.sizes["training_seed"] < 3:
             continue
         for outcomes in ev.outcomes:
             for measure, of_all in (("success", outcomes.rates), (f"median {outcomes.norm}", outcomes.medians)):
@@ -329,7 +330,7 @@ def every_framework() -> str:
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for framework in sorted(nearest, key=lambda name: nearest[name].mean()):
-        paper = results.paper.get(framework.partition("@")[0], {})
+        paper = find_published_rates(results.manifest).get(framework.partition("@")[0], {})
         of_fgsm, of_pixel = (percent(paper[attack]) if paper else "–" for attack in ("fgsm", "single_pixel"))
         cells = [framework, str(len(fgsm[framework])), percent(fgsm[framework].mean()), of_fgsm]
         cells += [f"{100 * pixel[framework].mean():.2f} %", of_pixel]
@@ -373,8 +374,8 @@ def fig_6() -> str:
         results = open_run(f"{network}-mnist-2018-five-trainings")
         old = [framework for framework in results.models if framework == "theano" or "@" in framework]
         for attack, framework in product(("fgsm", "single_pixel"), old):
-            paper = results.paper[framework.partition("@")[0]][attack]
-            rates = results.success_rate.sel(attack=attack, model=framework).mean("repeat").values
+            paper = find_published_rates(results.manifest)[framework.partition("@")[0]][attack]
+            rates = results.trainings.rates(framework, attack)
             expected = predict(results, framework, attack, PAPERS[0])
             is_within = expected.low <= paper <= expected.high
             cells = [NETWORKS[network], attack.replace("_", " "), framework, percent(paper), percent(rates.mean())]

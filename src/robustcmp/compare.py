@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from .runs.assembly import assemble
 from .runs.executors import Executor, InProcess, Isolated, choose_executor, execute
 from .runs.followups import FollowUps
 from .runs.loading import Models, check_models, load, set_batch_sizes
-from .runs.manifest import add_failures, describe
+from .runs.manifest import add_failures, add_rounded, describe
 from .runs.plan import Plan, make_plan
 from .runs.progress import Progress, Unseen
 from .runs.question import Question, validate
@@ -167,7 +167,7 @@ def evaluate(
                 )
         store.write_manifest(manifest)
         execute(plan, store, where, shown)
-        return _write(plan, add_failures(manifest, plan), store)
+        return _write(plan, add_rounded(add_failures(manifest, plan), plan, store), store, shown)
 
 
 def prepare(
@@ -189,15 +189,18 @@ def prepare(
     return plan, manifest
 
 
-def _write(plan: Plan, manifest: dict[str, Any], store: Run) -> Evaluation:
+def _write(plan: Plan, manifest: dict[str, Any], store: Run, shown: Progress) -> Evaluation:
     """Put all results together and store them."""
+
+    def show_again(progress: bool) -> AbstractContextManager[Progress]:
+        return progress_of(shown if progress and not isinstance(shown, Unseen) else progress)
+
     margins = {model.key: model.margins for model in plan.models}
-    dataset = assemble(store, plan.cells, plan.suite.records, plan.question.repeats, plan.indices, plan.labels, margins)
+    arrays = assemble(store, plan.cells, plan.suite.records, plan.question.repeats, plan.indices, plan.labels, margins)
     store.write_manifest(manifest)
-    store.write_results(dataset, manifest)
-    results = Results(store, dataset, store.manifest())
-    store.write_clean(results.question, plan.images)
-    return Evaluation(results, FollowUps(plan, progress_of))
+    store.write_results(arrays, manifest)
+    store.write_clean(plan.images)
+    return Evaluation(Results(store, arrays, store.manifest()), FollowUps(plan, show_again))
 
 
 def _check_exact(deployments: Sequence[Mapping[str, Any]]) -> None:

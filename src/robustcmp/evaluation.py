@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from .analysis.followups import Conditioning, as_dataset
+from .analysis.deployments import DEPLOYED_MARGIN, compare_deployments
+from .analysis.followups import not_stored
 from .analysis.gate import MARGIN, Gate, open_gate
-from .analysis.results import Results, not_stored, open_results
+from .analysis.outcomes import split_variance
+from .analysis.planning import plan, tabulate_costs
+from .analysis.results import Results, open_results
 from .analysis.statistics.power import POWER
+from .analysis.verdicts import tabulate_equivalence
 from .errors import RobustcmpError
 from .files import write_named
 from .records.answers import Checked, Contested
@@ -82,7 +86,7 @@ class Evaluation:
     @property
     def failed(self) -> dict[str, dict[str, str]]:
         """Why an attack failed on a trained model, by the model's label and the attack; only where one did."""
-        return self.results.failed
+        return self.results.reasons("failed")
 
     @property
     def costs(self) -> pandas.DataFrame:
@@ -93,7 +97,7 @@ class Evaluation:
         systems than Linux since the process began), worker (empty for the process of the comparison itself). NaN for
         what is not known. Without rows for a run whose costs were not logged.
         """
-        return self.results.costs()
+        return tabulate_costs(self.results)
 
     def adversarials(
         self, model: str, attack: str, *, training_seed: int | None = None, repeat: int = 0
@@ -116,12 +120,15 @@ class Evaluation:
     @property
     def success_rate(self) -> xarray.DataArray:
         """The share of images fooled, over (model, training_seed, attack, repeat); NaN if none were attacked."""
-        return self.results.success_rate
+        has_run = self.dataset.ran & (self.dataset.repeat < self.dataset.repeats)
+        rate: xarray.DataArray = self.dataset.success.mean("image").where(has_run)
+        return rate.rename("success_rate")
 
     @property
     def epsilon_curve(self) -> xarray.DataArray:
         """The success rate at each ε, over (model, training_seed, attack, epsilon); NaN for attacks without ε."""
-        return self.results.epsilon_curve
+        curve: xarray.DataArray = self.dataset.epsilon_curve
+        return curve
 
     @property
     def distances(self) -> Distances:
@@ -232,7 +239,7 @@ class Evaluation:
         UsageError
             The margin is not above 0, or above 1; or frameworks have one training each.
         """
-        return self.results.equivalence(margin, level)
+        return tabulate_equivalence(self.results.outcomes, level or self.results.level, margin)
 
     def gate(self, margin: float = MARGIN, accuracy_margin: float | None = None) -> Gate:
         """Decide whether new models may replace a baseline, the first model of the comparison.
@@ -289,9 +296,9 @@ class Evaluation:
         UsageError
             Frameworks have one training each, or different numbers of trainings.
         """
-        return self.results.variance()
+        return split_variance(self.results.outcomes)
 
-    def deployments(self, margin: float = 0.02) -> pandas.DataFrame:
+    def deployments(self, margin: float = DEPLOYED_MARGIN) -> pandas.DataFrame:
         """Return how much easier each deployed network is to fool than the model that it was converted from.
 
         Parameters
@@ -321,7 +328,7 @@ class Evaluation:
         UsageError
             The margin is not above 0, or above 1.
         """
-        return self.results.deployments(margin)
+        return compare_deployments(self.results, margin)
 
     # the next comparison -----------------------------------------------------------------------------------------
 
@@ -369,7 +376,7 @@ class Evaluation:
             A number is out of range, the attack is unknown, a framework has one training, or the run is a same-weights
             control.
         """
-        return self.results.plan(difference, power=power, attack=attack, training_seconds=training_seconds)
+        return plan(self.results, difference, power, attack, training_seconds)
 
     # health checks, transfer, conditioning -----------------------------------------------------------------------
 
@@ -392,8 +399,8 @@ class Evaluation:
             The run was opened with `open_run`, so its models are not loaded.
         """
         checked = self._models_for("checks").run_checks(self.results, progress)
-        self.results.run.write_answer("checks", self.results.question, checked.to_json())
-        self.results.checked = self.results.note_expected(checked)
+        self.results.run.write_answer("checks", checked.to_json())
+        self.results.forget("checked")
         return self.checks
 
     @property
@@ -436,8 +443,8 @@ class Evaluation:
         """
         results = self.results
         counts = self._models_for("transfer").run_transfer(results, progress)
-        results.run.write_answer("transfer", results.question, {"counts": counts.tolist(), "attacks": results.attacks})
-        results.transferred = as_dataset(counts, results.labels, results.attacks)
+        results.run.write_answer("transfer", {"counts": counts.tolist(), "attacks": results.attacks})
+        results.forget("transferred")
         return self.transfer
 
     @property
@@ -478,10 +485,9 @@ class Evaluation:
         UsageError
             The run was opened with `open_run`, so its models are not loaded, or the suite attacks all images.
         """
-        results = self.results
         contested = self._models_for("conditioning").run_conditioning(progress)
-        results.run.write_arrays("contested", results.question, contested.to_arrays())
-        results.conditioned = Conditioning(results, contested)
+        self.results.run.write_arrays("contested", contested.to_arrays())
+        self.results.forget("conditioned")
         return self.conditioning
 
     @property
@@ -500,7 +506,9 @@ class Evaluation:
         UsageError
             `run_conditioning` has not been called.
         """
-        return self.results.conditioning()
+        if self.results.conditioned is None:
+            raise not_stored("conditioning")
+        return self.results.conditioned.curve()
 
     def _models_for(self, name: str) -> _AtHand:
         if self._at_hand is None:

@@ -149,7 +149,7 @@ def make_networks(folder: Path) -> None:
     import keras
     import torch
 
-    from robustcmp.sources.from_files import load_network
+    from robustcmp.sources.from_files import FromFile
 
     weights = files("robustcmp.resources.zoo") / "weights"
     for framework in ("torch", "tensorflow"):
@@ -160,10 +160,13 @@ def make_networks(folder: Path) -> None:
         arrays = {name: file["weights"][name][()] for name in names}
     np.savez(folder / "lenet1.npz", **arrays)
     np.savez_compressed(folder / "packed.npz", **arrays)
-    state = load_network(str(folder / "torch.h5"), "torch", "lenet1").native.state_dict()
+    trained: dict[str, Any] = {}
+    for framework in ("torch", "tensorflow"):
+        trained[framework] = FromFile(str(folder / f"{framework}.h5"), framework, "lenet1").load()
+    state = trained["torch"].native.state_dict()
     torch.save(state, folder / "lenet1.pt")
     torch.save(state, folder / "old.pt", _use_new_zipfile_serialization=False)
-    model: keras.Model = load_network(str(folder / "tensorflow.h5"), "tensorflow", "lenet1").native
+    model: keras.Model = trained["tensorflow"].native
     model.save(folder / "lenet1.keras")
     model.save_weights(folder / "lenet1.weights.h5")
     mutations.make_canaries(folder / "canary")

@@ -358,11 +358,13 @@ class Networks(Reader):
     framework = "torch"
 
     def read(self, name: str) -> Value:
-        from robustcmp.sources.from_files import load_network
+        from robustcmp.sources.from_files import FromFile
 
         architecture = None if name.endswith(".keras") else "lenet1"
-        native = load_network(str(self.folder / name), self.framework, architecture).native
-        return {key: np.asarray(array) for key, array in self.arrays(native).items()}
+        origin = FromFile(str(self.folder / name), self.framework, architecture)
+        origin.check()
+        native: Any = origin.load()
+        return {key: np.asarray(array) for key, array in self.arrays(native.native).items()}
 
     def arrays(self, native: Any) -> dict[str, Any]:
         return {key: tensor.numpy() for key, tensor in native.state_dict().items()}

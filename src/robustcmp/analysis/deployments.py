@@ -206,7 +206,7 @@ def _stack(results: Results, pairs: Pairs, attack: str, measure: str) -> NDArray
     if not stacked:
         return None
     values = np.array(stacked, np.float64).swapaxes(0, 1)
-    return values[:, :, :1] if results.deterministic(attack) else values
+    return values[:, :, :1] if results.attack_records[attack].deterministic else values
 
 
 def _select_training(results: Results, key: Key, attack: str, measure: str) -> NDArray[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -88,7 +88,7 @@ class ExactPixel:
     def _draws(self) -> dict[str, PositionDraws]:
         records = self._results.attack_records
         draws = {name: record.position_draws for name, record in records.items() if record.position_draws}
-        return {name: each for name, each in draws.items() if each.vulnerable in self._results.dataset}
+        return {name: each for name, each in draws.items() if each.vulnerable in self._results.arrays}
 
     @property
     def attacks(self) -> list[str]:
@@ -107,22 +107,39 @@ class ExactPixel:
         UsageError
             No attack of the run is exact.
         """
-        return self._falls.mean(("repeat", "image")).rename("expected_success_rate")
+        return self._tabulate("expected_success_rate", lambda p: p.mean(axis=1))
 
     @property
     def success_sd(self) -> xarray.DataArray:
         """The standard deviation of the success rate over draws, which are independent between images."""
-        p = self._falls.isel(repeat=0)
-        variance: xarray.DataArray = (p * (1 - p)).sum("image", skipna=False) / p.sizes["image"] ** 2
-        return (variance**0.5).rename("expected_success_sd")
+        return self._tabulate("expected_success_sd", deviate)
+
+    def _tabulate(self, name: str, measure: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> xarray.DataArray:
+        """Return a figure of each training from its images' probabilities."""
+        if not self._draws:
+            raise UsageError(
+                "expected a single-pixel attack with exact = true in the suite; without it, only "
+                "the sampled draws are known"
+            )
+        table: xarray.DataArray = self._results.dataset.ran.rename(name).where(False, math.nan)
+        for attack in self._draws:
+            for model, p in (self.probabilities(attack) or {}).items():
+                where = {"model": model, "training_seed": self._results.seeds(model, attack), "attack": attack}
+                table.loc[where] = measure(p)
+        return table
 
     def probabilities(self, attack: str) -> dict[str, NDArray[np.float64]] | None:
         """Return each image's probability of success, (training seeds that ran, images) by model; None if not known."""
-        if attack not in self._draws:
+        draws = self._draws.get(attack)
+        if draws is None:
             return None
-        falls = self._falls.sel(attack=attack).isel(repeat=0)
-        ran = self._results.dataset.ran.sel(attack=attack)
-        return {model: falls.sel(model=model).values[ran.sel(model=model).values] for model in self._results.models}
+        probabilities = {}
+        for model in self._results.models:
+            vulnerable, positions = (
+                self._results.values(model, attack, name)[:, 0] for name in (draws.vulnerable, draws.positions)
+            )
+            probabilities[model] = fall_probability(vulnerable, positions, draws.tried)
+        return probabilities
 
     def common_draws(self, attack: str, a: str, b: str) -> CommonDraws:
         """Return two models' expected success under the same draws of positions, see `statistics.common_draws`.
@@ -139,29 +156,25 @@ class ExactPixel:
             raise UsageError(f"expected a single-pixel attack with exact = true, received {attack}")
         maps = []
         for model in (a, b):
-            seed = min(self._results.seeds(model, attack))
-            outcome = self._results.dataset.sel(model=model, attack=attack, training_seed=seed, repeat=0)
-            positions = int(outcome[draws.positions].max())
-            packed = outcome[draws.vulnerable_map].values
+            positions = int(self._results.values(model, attack, draws.positions)[0, 0].max())
+            packed = self._results.values(model, attack, draws.vulnerable_map)[0]
             maps.append(np.unpackbits(packed, axis=1, count=positions).astype(np.bool_))
         return common_draws(maps[0], maps[1], draws.tried)
 
-    @cached_property
-    def _falls(self) -> xarray.DataArray:
-        """The probability, for each image, that a draw of positions fools the model."""
-        if not self._draws:
-            raise UsageError(
-                "expected a single-pixel attack with exact = true in the suite; without it, only "
-                "the sampled draws are known"
-            )
-        dataset = self._results.dataset
-        falls: xarray.DataArray = dataset.success.astype(np.float64) * math.nan
-        for attack, draws in self._draws.items():
-            where = {"attack": attack}
-            vulnerable = dataset[draws.vulnerable].sel(where).values
-            positions = dataset[draws.positions].sel(where).values
-            falls.loc[where] = fall_probability(vulnerable, positions, draws.tried)
-        return falls
+
+def deviate(p: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the standard deviation of rates over draws, of the probabilities of independent images (rates, images)."""
+    deviations: NDArray[np.float64] = np.sqrt((p * (1 - p)).sum(axis=1)) / p.shape[1]
+    return deviations
+
+
+def find_failed_starts(results: Results) -> list[str]:
+    """Return the attacks that had no starting point on some images, where failure says nothing about robustness."""
+    return [
+        attack
+        for attack, record in results.attack_records.items()
+        if record.start and any((results.values(model, attack, record.start) < 1).any() for model in results.models)
+    ]
 
 
 class Trainings:

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas
 from numpy.typing import NDArray
 
-from ..errors import check_count
-from ..records.answers import Contested
+from ..errors import SealError, UsageError, check_count
+from ..records.answers import Checked, Contested
+from ..sealed import Hdf5
 from .statistics import mantel
 from .twins import mask_twins
 
@@ -125,6 +126,57 @@ class Conditioning:
         return pandas.DataFrame(rows, columns=list(COLUMNS))
 
 
+def read_checked(results: Results) -> Checked | None:
+    """Return the stored health checks, with those only noted that fail by the nature of an attack's settings."""
+    stored = results.run.read_answer("checks", Checked.from_json)
+    if stored is None:
+        return None
+    return stored.note_expected(
+        {check for record in results.attack_records.values() for check in record.expected_failures}
+    )
+
+
+def read_transferred(results: Results) -> xarray.Dataset | None:
+    """Return the stored transfer, None if it has not been measured."""
+
+    def read(stored: dict[str, Any]) -> xarray.Dataset:
+        counts = np.array(stored["counts"])
+        attacks = stored["attacks"]
+        shape = (len(results.labels), len(results.labels), len(attacks), 3)
+        if counts.dtype != np.int64 or counts.shape != shape or (counts < 0).any():
+            raise SealError(f"counts should be int64 {shape}, received {counts.dtype} {counts.shape}")
+        _check_attacks(attacks, results)
+        return as_dataset(counts, results.labels, attacks)
+
+    return results.run.read_answer("transfer", read)
+
+
+def read_conditioned(results: Results) -> Conditioning | None:
+    """Return the rates on the subsets of fewer models, None if contested images have not been attacked."""
+
+    def read(file: Hdf5) -> Conditioning:
+        contested = Contested.from_file(file, *sizes)
+        _check_attacks(contested.attacks, results)
+        return Conditioning(results, contested)
+
+    sizes = len(results.labels), len(results.attacks), results.manifest["images"]["of"]
+    return results.run.read_arrays("contested", read, Contested.most_bytes(*sizes))
+
+
+def _check_attacks(attacks: list[str], results: Results) -> None:
+    """Raise `SealError` for attacks that the run has not, or twice."""
+    if len({*attacks}) < len(attacks) or not {*attacks} <= {*results.attacks}:
+        raise SealError(f"expected attacks among {', '.join(results.attacks)}, received {attacks}")
+
+
+def not_stored(answer: str) -> UsageError:
+    """Return the error for what an opened run does not have and its models would be needed for."""
+    return UsageError(
+        f"this run was stored without {answer}, and its models are not loaded. Call robustcmp.evaluate with the same "
+        f"models and out, then run_{answer}() on the result."
+    )
+
+
 def as_dataset(counts: NDArray[np.int64], models: Sequence[str], attacks: Sequence[str]) -> xarray.Dataset:
     """Return counts as shares over (source, target, attack).
 
@@ -140,25 +192,15 @@ def as_dataset(counts: NDArray[np.int64], models: Sequence[str], attacks: Sequen
     return xarray.Dataset(shares, coords={"source": list(models), "target": list(models), "attack": list(attacks)})
 
 
-def average_blocks(results: Results, transfer: xarray.Dataset) -> pandas.DataFrame:
+def average_blocks(results: Results) -> pandas.DataFrame:
     """Return the mean transfer between trainings of one framework, and between frameworks, a row an attack and block.
 
-    Of the sources; no model is paired with itself, nor with its twin.
-
-    Parameters
-    ----------
-    results : Results
-        A run.
-    transfer : xarray.Dataset
-        From `as_dataset`.
-
-    Returns
-    -------
-    pandas.DataFrame
-        attack, block (``"within torch"``, …, ``"within"`` for all of them, ``"across"``), pairs, of_all,
-        of_successes, p (of ``"within"``: that transfer there is not larger than across). Blocks without pairs are left
-        out.
+    Of the sources; no model is paired with itself, nor with its twin. Columns: attack, block (``"within torch"``, …,
+    ``"within"`` for all of them, ``"across"``), pairs, of_all, of_successes, p (of ``"within"``: that transfer there is
+    not larger than across). Blocks without pairs are left out.
     """
+    if results.transferred is None:
+        raise not_stored("transfer")
     places = [position for position, (name, _) in enumerate(results.keys) if name in results.sources]
     names = np.array([results.keys[position][0] for position in places])
     left_out = mask_twins(results.twins, results.keys)[np.ix_(places, places)]
@@ -166,7 +208,7 @@ def average_blocks(results: Results, transfer: xarray.Dataset) -> pandas.DataFra
     same = names[:, None] == names
     masks = {f"within {name}": same & other & (names == name)[:, None] for name in dict.fromkeys(names.tolist())}
     masks |= {"within": same & other, "across": ~same & other}
-    transfer = transfer.isel(source=places, target=places)
+    transfer = results.transferred.isel(source=places, target=places)
     rows = []
     for attack in transfer.attack.values.tolist():
         of_all = transfer.of_all.sel(attack=attack).values

@@ -44,6 +44,8 @@ class AttackVerdict(msgspec.Struct, frozen=True):
         attacks), ``"not shown"``, or ``"uninformative"`` (under 5 % or over 95 % of both models' images are fooled).
     baseline_rate, rate : float
         The success rates on the baseline and on the new model, in [0, 1].
+    baseline_rounded, rounded : float, optional
+        The same once the images are saved in 8 bits; None unless the clean images came from image files.
     low, high : float
         The bounds of `rate` - `baseline_rate`, each at 95 %.
     p_easier : float, optional
@@ -68,6 +70,8 @@ class AttackVerdict(msgspec.Struct, frozen=True):
     unit: Unit
     images: int
     images_needed: int | None
+    baseline_rounded: float | None = None
+    rounded: float | None = None
 
     @property
     def difference(self) -> float:
@@ -222,7 +226,11 @@ def open_gate(results: Results, margin: float = MARGIN, accuracy_margin: float |
     baseline, *others = results.models
     attacks: list[AttackVerdict] = []
     for model in others:
-        attacks += judge_attacks(model, _pairs(results, baseline, model), margin)
+        for verdict in judge_attacks(model, _pairs(results, baseline, model), margin):
+            rates = [results.rounded_rate(name, verdict.attack) for name in (baseline, model)]
+            if not any(map(math.isnan, rates)):
+                verdict = msgspec.structs.replace(verdict, baseline_rounded=rates[0], rounded=rates[1])
+            attacks.append(verdict)
     accuracies = [_judge_accuracy(results, baseline, model, accuracy_margin) for model in others]
     outcome = _decide(attacks, accuracies)
     return Gate(baseline, margin, accuracy_margin, attacks, accuracies, outcome)
@@ -301,22 +309,25 @@ def plan_gate(results: Results, margin: float) -> list[PlannedAttack]:
 def fit_within(seconds: Mapping[str, float], images: int, left: float) -> tuple[list[str], int]:
     """Return the attacks and the number of images that fit into a time; the slowest go while few images fit.
 
-    `seconds` are those of each attack on `images` images.
+    `seconds` are those of each attack on `images` images, 0 where it cannot run on any of the models.
 
     >>> fit_within({"fgsm": 10.0, "boundary": 90.0}, images=1000, left=50.0)
     (['fgsm', 'boundary'], 500)
     >>> fit_within({"fgsm": 10.0, "boundary": 90.0}, images=1000, left=5.0)
     (['fgsm'], 500)
+    >>> fit_within({"fgsm": 0.0, "boundary": 90.0}, images=1000, left=9.0)
+    (['fgsm', 'boundary'], 100)
     """
     if left <= 0:
         return [], 0
     attacks = list(seconds)
     while True:
-        total = sum(seconds[attack] for attack in attacks)
+        running = [attack for attack in attacks if seconds[attack] > 0]
+        total = sum(seconds[attack] for attack in running)
         fitting = images if total <= left else int(images * left / total)
-        if fitting >= min(FEWEST_IMAGES, images) or len(attacks) == 1:
+        if fitting >= min(FEWEST_IMAGES, images) or len(running) <= 1:
             return attacks, fitting
-        attacks.remove(max(attacks, key=lambda attack: seconds[attack]))
+        attacks.remove(max(running, key=lambda attack: seconds[attack]))
 
 
 def smallest_margin(images: int) -> float:
@@ -359,7 +370,7 @@ def _judge_accuracy(results: Results, baseline: str, model: str, margin: float) 
     images = int(results.manifest["images"]["of"])
     old = results.clean_accuracy[baseline]
     new = results.clean_accuracy[model]
-    both = min(results.correct_by_all, old, new)
+    both = min(results.manifest["images"]["correct_by_all"], old, new)
     rates = PairedRates((old - both) * images, (new - both) * images, images)
     low, high = rates.interval()
     answer: AccuracyAnswer = "not shown"

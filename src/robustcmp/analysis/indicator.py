@@ -140,7 +140,7 @@ DISTANCE_QUANTILES = (0.5, 0.25, 0.1)
 
 def find_variants(results: Results) -> dict[str, dict[str, float]]:
     """Return R under other rules: without each attack and each model in turn, and from distances."""
-    indicators = variants(results.indicator_rates())
+    indicators = variants(results.rates(results.indicator_attacks))
     for q in DISTANCE_QUANTILES:
         total = np.zeros(len(results.models))
         counted = []

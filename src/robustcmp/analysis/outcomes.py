@@ -5,13 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas
 from numpy.typing import NDArray
 
+from ..records.attack import NORMS
 from .statistics import nested_variance
 from .twins import Twins, match_twins
+
+if TYPE_CHECKING:
+    from .results import Results
 
 
 @dataclass(frozen=True)
@@ -89,6 +94,27 @@ class Outcomes:
         if self.expected is not None:
             return {name: expected.mean(axis=1) for name, expected in self.expected.items()}
         return {name: success.mean(axis=(1, 2)) for name, success in self.success.items()}
+
+
+def collect_outcomes(results: Results, attack: str, models: Sequence[str]) -> Outcomes:
+    """Return what an attack did to every training of some models that ran it."""
+
+    def collect(name: str) -> dict[str, NDArray[Any]]:
+        return {model: results.values(model, attack, name) for model in models}
+
+    record = results.attack_records[attack]
+    expected = results.exact_pixel.probabilities(attack)
+    return Outcomes(
+        attack=attack,
+        deterministic=record.deterministic,
+        success=collect("success"),
+        seeds={model: results.seeds(model, attack) for model in models},
+        expected=expected and {model: expected[model] for model in models},
+        distances=collect(record.norm) if record.compares_distances else {},
+        norm=NORMS[record.norm] if record.compares_distances else "",
+        not_compared=results.distances.not_compared(attack, models),
+        twins=results.twins,
+    )
 
 
 def split_variance(outcomes: Iterable[Outcomes]) -> pandas.DataFrame:

@@ -34,6 +34,7 @@ COLUMNS = (
     *("attack", "design", "variance", "trainings", "images", "repeats", "detectable"),
     *("seconds", "training_seconds", "queries", "room", "why"),
 )
+COST_COLUMNS = ("model", "training_seed", "attack", "repeats", "images", "seconds", "queries", "peak_memory", "worker")
 PILOT = "pilot"
 SAME = "same images"
 CHEAPEST = "cheapest"
@@ -149,8 +150,9 @@ def plan(
 ) -> pandas.DataFrame:
     """Return the designs that detect a difference, see `Evaluation.plan`."""
     _check(results, difference, power)
-    if attack is not None and attack not in results.source_attacks:
-        raise unknown("attack", attack, results.source_attacks)
+    attacks = [outcomes.attack for outcomes in results.outcomes]
+    if attack is not None and attack not in attacks:
+        raise unknown("attack", attack, attacks)
     goal = Goal(difference, joint_level(select_deciding(results.tests("frameworks"))), power)
     rows = []
     for outcomes in results.outcomes:
@@ -189,10 +191,10 @@ def _plan_attack(results: Results, outcomes: Outcomes, goal: Goal, training_seco
     rows = [row | design._asdict() | prices.of(design)]
     if why:
         return rows
-    pilot = measure_pilot(outcomes, results.is_spread)
+    pilot = measure_pilot(outcomes, results.manifest.get("spread", False))
     available = results.manifest["images"]["of"]
     if not results.on_all_images:
-        available = round(available * results.correct_by_all)
+        available = round(available * results.manifest["images"]["correct_by_all"])
     grids = {
         SAME: ([pilot.design.images], [pilot.design.repeats]),
         CHEAPEST: (_image_numbers(pilot.design.images, available), pilot.repeats()),
@@ -242,7 +244,7 @@ def _measure_prices(results: Results, outcomes: Outcomes, training_seconds: floa
 
     Where the expectation over draws is known, repeats share all answers, and an image costs the same for any number.
     """
-    log = results.costs()
+    log = tabulate_costs(results)
     log = log[(log.attack == outcomes.attack) & log.model.isin(results.sources)]
     trainings = log.assign(outcomes=log.images * log.repeats).groupby(["model", "training_seed"])
     attacked = trainings.images.max() if outcomes.expected else trainings.outcomes.sum()
@@ -254,3 +256,24 @@ def _measure_prices(results: Results, outcomes: Outcomes, training_seconds: floa
         frameworks * float(queries.mean()) if (queries >= 0).all() else math.nan,
         frameworks * training_seconds,
     )
+
+
+def tabulate_costs(results: Results) -> pandas.DataFrame:
+    """Return what each task of a run cost, one row per model, attack and session; see `Evaluation.costs`."""
+    keys = {cell["key"] for cell in results.manifest["cells"]}
+    rows = [
+        {
+            "model": cost.model,
+            "training_seed": cost.training_seed,
+            "attack": cost.attack,
+            "repeats": len(cost.cells),
+            "images": cost.images,
+            "seconds": cost.seconds,
+            "queries": math.nan if cost.queries is None else cost.queries,
+            "peak_memory": math.nan if cost.peak_memory is None else cost.peak_memory,
+            "worker": cost.worker or "",
+        }
+        for cost in results.run.costs()
+        if keys.intersection(cost.cells)
+    ]
+    return pandas.DataFrame(rows, columns=list(COST_COLUMNS))

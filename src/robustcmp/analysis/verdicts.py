@@ -150,12 +150,12 @@ def decide(results: Results) -> list[Verdict]:
     for outcomes in results.outcomes:
         verdict = _judge_success(outcomes, results, p_of_success[outcomes.attack], alpha)
         p = p_of_distances.get(outcomes.attack, math.nan)
-        if verdict.different is None and not (results.is_uneven or math.isnan(p)):
+        if verdict.different is None and not (results.single_trainings or math.isnan(p)):
             if outcomes.not_compared:
                 verdict = replace(verdict, why=f"{verdict.why}; distances are not compared: {outcomes.not_compared}")
             else:
                 verdict = _judge_distances(outcomes, results.level, p, alpha)
-        has_draws = results.is_spread and not (outcomes.deterministic or outcomes.expected)
+        has_draws = results.manifest.get("spread", False) and not (outcomes.deterministic or outcomes.expected)
         verdicts.append(replace(verdict, has_draws=has_draws))
     return verdicts
 
@@ -169,7 +169,7 @@ def _judge_success(outcomes: Outcomes, results: Results, p: float, alpha: float)
     else:
         detectable = detectable_between_models(outcomes.image_means, alpha)
     why = explain_nothing(outcomes, detectable)
-    if results.is_uneven:
+    if results.single_trainings:
         why = "some frameworks have several trainings and others only one"
     if why:
         return _verdict(outcomes, level, means, math.nan, different=None, why=why, detectable=math.nan)
@@ -259,6 +259,15 @@ def explain_nothing(outcomes: Outcomes, detectable: float) -> str:
     if math.isnan(detectable):
         return "all trainings of each framework have the same rate, so there is no variance to test against"
     return ""
+
+
+def find_within_noise(results: Results) -> list[str]:
+    """Return the attacks whose joint test is not significant, so that P may rank chance differences of the sources."""
+    if results.single_trainings or not results.compares_sources:
+        return []
+    joint = select_deciding(results.tests(results.level))
+    joint = joint[~of_distances(joint)]
+    return [str(attack) for attack in joint.attack[~(joint.p_adjusted < ALPHA)]]
 
 
 COLUMNS = ("level", "a", "b", "attack", "n", "difference", "low", "high", "p", "equivalent")

@@ -6,7 +6,6 @@ from .autoattack import AutoAttack as AutoAttack
 from .base import Attack as Attack
 from .boundary import Boundary as Boundary
 from .boundary_within import BoundaryWithin as BoundaryWithin
-from .ensemble import Ensemble as Ensemble
 from .fgsm import FGSM as FGSM
 from .function import FunctionAttack as FunctionAttack
 from .minimum_norm import MinimumL2 as MinimumL2

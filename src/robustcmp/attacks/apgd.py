@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from .. import limits
 from ..errors import ModelError, UsageError, check_count
-from ..models.classifier import Classifier, check_finite
-from .ball import Ball, BallAttack, search_in_turn
+from ..models.classifier import Classifier
+from .ball import Ball, BallAttack, measure, search_in_turn
 from .base import Images, Labels, Perturbed
 from .draws import Draws
-from .gradients import DLR_CLASSES, Logits, LossAndGradient, cross_entropy, dlr, pull_back
+from .gradients import DLR_CLASSES, Logits, LossAndGradient, ask, cross_entropy, dlr, follow
 
 CITE = """\
 @inproceedings{croce2020reliable,
@@ -32,9 +32,9 @@ RHO = 0.75  # a step size is halved where fewer steps than this share raised the
 
 
 class APGD(BallAttack):
-    """Auto-PGD (Croce and Hein 2020) in L∞, as in the authors' AutoAttack.
+    """Auto-PGD (Croce and Hein 2020), as in the authors' AutoAttack.
 
-    Each restart begins at a random point of the ball and follows the sign of the gradient with momentum. At
+    Each restart begins at a random point of the ball and follows the gradient with momentum, in L∞ its sign. At
     checkpoints the step size of an image is halved where the loss has risen too seldom, and the search goes on from
     the best point. An image is finished at the first point that fools the model.
 
@@ -43,13 +43,15 @@ class APGD(BallAttack):
     loss : {"ce", "dlr"}
         The cross-entropy, or the difference of logits ratio, which needs three classes.
     epsilon : float
-        The L∞ distance, as a share of max − min.
+        The distance, as a share of max − min: in L∞ at most 1.
     epsilon_colour : float, optional
         The same for images with three channels (default: `epsilon`).
     steps : int, default 100
         Steps of one restart.
     restarts : int, default 5
         How many there are for an image that has not fallen.
+    norm : {"linf", "l2"}, default "linf"
+        Which distance `epsilon` is.
 
     Notes
     -----
@@ -77,10 +79,11 @@ class APGD(BallAttack):
         epsilon_colour: float | None = None,
         steps: int = 100,
         restarts: int = 5,
+        norm: Literal["linf", "l2"] = "linf",
     ):
         if loss not in LOSSES:
             raise UsageError(f'loss should be "ce" or "dlr", received {loss!r}')
-        super().__init__(epsilon, epsilon_colour)
+        super().__init__(epsilon, epsilon_colour, norm)
         self.loss = loss
         self.steps = check_count("steps", steps, limits.ITERATIONS)
         self.restarts = check_count("restarts", restarts, limits.DIRECTIONS)
@@ -108,24 +111,27 @@ class APGD(BallAttack):
         self, classifier: Classifier, ball: Ball, labels: Labels, start: Images, targets: Labels | None = None
     ) -> Perturbed:
         """Return what one restart finds from given points (N, H, W, C) of the ball, towards targets (N,) if any."""
-        followed = classifier.gradient_source or classifier
+        source = classifier.gradient_source
         targets = labels if targets is None else targets
         n = len(labels)
         adversarials, fooled, queries = ball.clean.copy(), np.zeros(n, np.bool_), np.zeros(n, np.int64)
         climbers = _Climbers.at(start, labels, ball)
         checkpoint, passed = max(int(0.22 * self.steps), 1), 0
         for step in range(self.steps + 1):
-            z = classifier.logits(climbers.point)
-            check_finite(z)
+            is_last = step == self.steps
+            if is_last:
+                z = ask(classifier, climbers.point)
+            else:
+                towards = targets[climbers.row]
+                z, loss, gradient = follow(classifier, source, climbers.point, self.rise, climbers.labels, towards)
             queries[climbers.row] += 1
             fell = z.argmax(axis=1) != climbers.labels
             fooled[climbers.row[fell]] = True
             adversarials[climbers.row[fell]] = climbers.point[fell]
             climbers = climbers.part(~fell)
-            if step == self.steps or not len(climbers.row):
+            if is_last or not len(climbers.row):
                 break
-            loss, v = self.rise(z[~fell], climbers.labels, targets[climbers.row])
-            climbers.arrive(loss, pull_back(followed, climbers.point, v), first=step == 0)
+            climbers.arrive(loss[~fell], gradient[~fell], first=step == 0)
             passed += step > 0
             if passed == checkpoint:
                 climbers.check(passed)
@@ -136,10 +142,13 @@ class APGD(BallAttack):
 
 def start_points(ball: Ball, draws: Draws, rows: NDArray[np.int64], restart: int) -> Images:
     """Return where a restart begins for some rows of the ball: random points of its surface, within the bounds."""
-    noise = np.array([2 * draws.block(int(i), START, restart).random(ball.clean.shape[1:]) - 1 for i in rows])
-    largest = np.abs(noise).max(axis=(1, 2, 3), keepdims=True)
+    shape = ball.clean.shape[1:]
+    if ball.norm == "l2":
+        noise = np.array([draws.block(int(i), START, restart).standard_normal(shape) for i in rows])
+    else:
+        noise = np.array([2 * draws.block(int(i), START, restart).random(shape) - 1 for i in rows])
     part = ball.rows(rows)
-    return part.clip(part.clean + (ball.radius * noise / (largest + 1e-12)).astype(np.float32))
+    return part.clip(part.clean + (ball.radius * noise / (measure(noise, ball.norm) + 1e-12)).astype(np.float32))
 
 
 @dataclass
@@ -209,8 +218,12 @@ class _Climbers:
         self.gradient = np.where(back, self.best_gradient, self.gradient)
 
     def move(self, ball: Ball, momentum: float) -> None:
-        """Take a step along the sign of the gradient, with some of the last step added."""
+        """Take a step along the gradient, in L∞ along its sign, with some of the last step added."""
         point = self.point
-        ahead = ball.clip(point + self.step * np.sign(self.gradient))
+        if ball.norm == "l2":
+            direction = (self.gradient / (measure(self.gradient, "l2") + 1e-12)).astype(np.float32)
+        else:
+            direction = np.sign(self.gradient)
+        ahead = ball.clip(point + self.step * direction)
         self.point = ball.clip(point + (ahead - point) * (1 - momentum) + (point - self.previous) * momentum)
         self.previous = point

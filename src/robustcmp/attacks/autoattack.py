@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,13 +12,13 @@ from ..models.classifier import Classifier
 from ..records.attack import AttackTable, Column, Extra
 from .apgd import APGD
 from .ball import Ball, BallAttack, search_in_turn
-from .base import Labels, Perturbed
+from .base import Images, Labels, Perturbed
 from .square import Square
 from .targeted import APGDTargeted, FABTargeted
 
 
 class AutoAttack(BallAttack):
-    """AutoAttack in L∞, the standard version (Croce and Hein 2020): APGD-CE, APGD-T, FAB-T and Square, in this order.
+    """AutoAttack in L∞ or L2, the standard version (Croce and Hein 2020): APGD-CE, APGD-T, FAB-T and Square in turn.
 
     Each part attacks the images that are left by the parts before it, with the standard's budgets: 100 steps and one
     restart of APGD-CE, 100 steps towards each of 9 classes for APGD-T and for FAB-T, 5,000 squares. An image counts as
@@ -23,19 +26,22 @@ class AutoAttack(BallAttack):
     as it is published.
 
     With fewer than four classes APGD-T falls back to a difference of two logits (see `APGDTargeted`). A model without a
-    gradient is refused: of the four parts, only `Square` runs on it, as an attack of its own.
+    gradient is attacked by Square alone: an upper bound on its robust accuracy, which ``extras["parts"]`` tells apart.
 
     Parameters
     ----------
     epsilon : float
-        The L∞ distance, as a share of max − min: at most 1.
+        The distance, as a share of max − min: in L∞ at most 1.
     epsilon_colour : float, optional
         The same for images with three channels (default: `epsilon`).
+    norm : {"linf", "l2"}, default "linf"
+        Which distance `epsilon` is.
 
     Notes
     -----
     ``extras["radius"]`` (N,) is the ε that was used. ``extras["fooled_by"]`` (N,) is 0 for an image that the model
-    misclassifies without an attack, 1 to 4 for the part that fools it, and +inf for a robust one.
+    misclassifies without an attack, 1 to 4 for the part that fools it, and +inf for a robust one. ``extras["parts"]``
+    (N,) is how many parts ran: 4, or 1 if Square ran alone.
 
     Examples
     --------
@@ -59,31 +65,29 @@ class AutoAttack(BallAttack):
             Column("and APGD-T", "fooled_by", "beyond", 2, percent=True),
             Column("and FAB-T", "fooled_by", "beyond", 3, percent=True),
             Column("and Square", "fooled_by", "beyond", 4, percent=True),
+            Column("parts", "parts"),
         ),
     )
 
-    def __init__(self, *, epsilon: float, epsilon_colour: float | None = None):
-        super().__init__(epsilon, epsilon_colour)
+    def __init__(self, *, epsilon: float, epsilon_colour: float | None = None, norm: Literal["linf", "l2"] = "linf"):
+        super().__init__(epsilon, epsilon_colour, norm)
 
     @property
     def parts(self) -> tuple[BallAttack, ...]:
         """The attacks that it consists of, in their order."""
-        return (
-            APGD(loss="ce", epsilon=self.epsilon, epsilon_colour=self.epsilon_colour, restarts=1),
-            APGDTargeted(epsilon=self.epsilon, epsilon_colour=self.epsilon_colour),
-            FABTargeted(epsilon=self.epsilon, epsilon_colour=self.epsilon_colour),
-            Square(epsilon=self.epsilon, epsilon_colour=self.epsilon_colour),
-        )
+        ball: dict[str, Any] = {"epsilon": self.epsilon, "epsilon_colour": self.epsilon_colour, "norm": self.norm}
+        return APGD(loss="ce", restarts=1, **ball), APGDTargeted(**ball), FABTargeted(**ball), Square(**ball)
 
     @property
     def extras(self) -> dict[str, Extra]:
-        return super().extras | {"fooled_by": Extra()}
+        return super().extras | {"fooled_by": Extra(), "parts": Extra()}
 
     @property
     def notes(self) -> list[str]:
         return [
             "beside R, not in it. It knows no defence: against one, it can overestimate robustness, and only attacks "
-            "adapted to it tell (Tramèr et al. 2020, Carlini et al. 2019)."
+            "adapted to it tell (Tramèr et al. 2020, Carlini et al. 2019). Where its table counts one part instead of "
+            "four, the model has no gradient and Square ran alone."
         ]
 
     def usual_queries(self, pixels: int, repeats: int) -> int:
@@ -91,15 +95,26 @@ class AutoAttack(BallAttack):
         return sum(part.usual_queries(pixels, repeats) for part in self.parts) // 5
 
     def not_applicable(self, classifier: Classifier) -> str:
-        reason = super().not_applicable(classifier)
-        return f"{reason}; of AutoAttack's parts only Square asks for none: attack it with that alone" if reason else ""
+        return ""
+
+    def perturb(
+        self, classifier: Classifier, images: Images, labels: Labels, seed: int, repeats: Sequence[int]
+    ) -> Iterator[Perturbed]:
+        for perturbed in super().perturb(classifier, images, labels, seed, repeats):
+            perturbed.extras["parts"][:] = self._count_parts(classifier)
+            yield perturbed
 
     def search(self, classifier: Classifier, ball: Ball, labels: Labels, seed: int, repeat: int) -> Perturbed:
         parts = self.parts
+        first = len(parts) - self._count_parts(classifier)
 
         def run_part(number: int, left: NDArray[np.int64]) -> Perturbed:
-            return parts[number].search(classifier, ball.rows(left), labels[left], seed, repeat)
+            return parts[first + number].search(classifier, ball.rows(left), labels[left], seed, repeat)
 
-        whole, number = search_in_turn(ball, len(parts), run_part)
-        fooled_by = np.where(number < 0, np.inf, number + 1)
+        whole, number = search_in_turn(ball, len(parts) - first, run_part)
+        fooled_by = np.where(number < 0, np.inf, first + number + 1)
         return Perturbed(whole.fooled, whole.images, whole.queries, {"fooled_by": fooled_by})
+
+    def _count_parts(self, classifier: Classifier) -> int:
+        """Return how many parts run on a model: all, or the last where it has no gradient."""
+        return 1 if super().not_applicable(classifier) else len(self.parts)

@@ -1,24 +1,26 @@
-"""What attacks share that look for an adversarial image within a given L∞ distance."""
+"""What attacks share that look for an adversarial image within a given distance, L∞ or L2."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import check_size
+from .. import limits
+from ..errors import UsageError, check_size
 from ..models.classifier import Classifier
-from ..records.attack import Extra
+from ..records.attack import Extra, Norm
 from .base import Attack, Images, Labels, Perturbed, unit
 from .draws import Draws
 
 
 @dataclass(frozen=True)
 class Ball:
-    """The images (N, H, W, C) float32 within an L∞ distance of clean ones, and within the bounds.
+    """The images (N, H, W, C) float32 within a distance of clean ones, and within the bounds.
 
     Attributes
     ----------
@@ -26,25 +28,44 @@ class Ball:
         The images, and the smallest and largest value of each pixel.
     radius : float
         The distance, in the unit of the pixels.
+    norm : {"linf", "l2"}
+        Which distance it is.
     """
 
     clean: Images
     low: Images
     high: Images
     radius: float
+    norm: Norm = "linf"
 
     @classmethod
-    def around(cls, images: Images, radius: float, bounds: tuple[float, float]) -> Ball:
+    def around(cls, images: Images, radius: float, bounds: tuple[float, float], norm: Norm = "linf") -> Ball:
+        if norm == "l2":
+            return cls(images, np.full_like(images, bounds[0]), np.full_like(images, bounds[1]), radius, norm)
         return cls(images, np.maximum(images - radius, bounds[0]), np.minimum(images + radius, bounds[1]), radius)
 
     def rows(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> Ball:
         """Return the ball of some images."""
-        return Ball(self.clean[rows], self.low[rows], self.high[rows], self.radius)
+        return Ball(self.clean[rows], self.low[rows], self.high[rows], self.radius, self.norm)
 
     def clip(self, images: Images) -> Images:
         """Return images moved into the ball."""
+        if self.norm == "l2":
+            moves = images - self.clean
+            share = np.minimum(1, self.radius / np.maximum(measure(moves, "l2"), 1e-12))
+            images = self.clean + moves * share.astype(np.float32)
         clipped: Images = np.clip(images, self.low, self.high)
         return clipped
+
+
+def measure(moves: NDArray[np.floating[Any]], norm: Norm) -> NDArray[np.float64]:
+    """Return the norm (N, 1, 1, 1), L∞ or L2, of changes (N, H, W, C) of images."""
+    if norm == "l2":
+        size = np.sqrt(np.square(moves, dtype=np.float64).sum(axis=(1, 2, 3), keepdims=True))
+    else:
+        size = np.abs(moves).max(axis=(1, 2, 3), keepdims=True)
+    wide: NDArray[np.float64] = size.astype(np.float64)
+    return wide
 
 
 def search_in_turn(
@@ -69,19 +90,24 @@ def search_in_turn(
 
 
 class BallAttack(Attack):
-    """An attack within an L∞ distance of `epsilon`, a share of max − min.
+    """An attack within an L∞ or L2 distance of `epsilon`, a share of max − min.
 
     It asks about the clean images first: one that the model misclassifies has fallen at distance 0. It therefore runs
     on all images, and the share that does not fall is an upper bound on the robust accuracy at `epsilon`.
     """
 
-    norm = "linf"
+    norm: Norm = "linf"
     in_indicator = False
     takes_misclassified = True
 
-    def __init__(self, epsilon: float, epsilon_colour: float | None = None):
-        self.epsilon = check_size("epsilon", epsilon, 1)
-        self.epsilon_colour = None if epsilon_colour is None else check_size("epsilon_colour", epsilon_colour, 1)
+    def __init__(self, epsilon: float, epsilon_colour: float | None = None, norm: Literal["linf", "l2"] = "linf"):
+        if norm not in ("linf", "l2"):
+            raise UsageError(f'norm should be "linf" or "l2", received {norm!r}')
+        if norm == "l2":
+            self.norm = norm  # L∞ is no setting, so that the keys of cells that lie stored stay
+        most = 1 if norm == "linf" else limits.EPSILON
+        self.epsilon = check_size("epsilon", epsilon, most)
+        self.epsilon_colour = None if epsilon_colour is None else check_size("epsilon_colour", epsilon_colour, most)
 
     @property
     def extras(self) -> dict[str, Extra]:
@@ -96,7 +122,7 @@ class BallAttack(Attack):
     ) -> Iterator[Perturbed]:
         lower, upper = classifier.bounds
         radius = self.radius(images)
-        ball = Ball.around(images, radius * (upper - lower), classifier.bounds)
+        ball = Ball.around(images, radius * (upper - lower), classifier.bounds, self.norm)
         wrong = classifier.predict(images) != labels
         left = np.flatnonzero(~wrong)
         for repeat in repeats:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ModelError
-from ..models.classifier import Classifier
+from ..models.classifier import Classifier, check_finite
 from .base import Images, Labels
 
 Logits = NDArray[np.floating[Any]]
@@ -97,9 +98,39 @@ def rank_other_classes(logits: Logits, labels: Labels) -> NDArray[np.int64]:
     return np.argsort(z, axis=1, kind="stable")[:, -2::-1]
 
 
+def ask(classifier: Classifier, images: Images) -> Logits:
+    """Return the logits (N, K) of images (N, H, W, C), or raise `ModelError` where one is NaN or infinite."""
+    z = classifier.logits(images)
+    check_finite(z)
+    return z
+
+
+def follow(
+    classifier: Classifier,
+    source: Classifier | None,
+    images: Images,
+    rise: Callable[..., LossAndGradient],
+    *labels: Labels,
+) -> tuple[Logits, NDArray[np.float64], NDArray[np.float32]]:
+    """Return logits (N, K), the loss (N,) that `rise` makes of them, and its gradient (N, H, W, C).
+
+    ``rise(logits, *labels)`` returns the loss and its gradient in the logits, which a source pulls back if any.
+    """
+    if source is None:
+        z, loss, gradient = classifier.logits_and_vjp(images, rise, *labels)
+    else:
+        z = ask(classifier, images)
+        loss, v = rise(z, *labels)
+        gradient = source.vjp(images, v)
+    return z, loss, _check_gradient(gradient)
+
+
 def pull_back(classifier: Classifier, images: Images, v: NDArray[np.float64]) -> NDArray[np.float32]:
     """Return the gradient (N, H, W, C) of Σ v·logits, or raise `ModelError` where it is NaN or infinite."""
-    gradient = classifier.vjp(images, v)
+    return _check_gradient(classifier.vjp(images, v))
+
+
+def _check_gradient(gradient: NDArray[np.float32]) -> NDArray[np.float32]:
     if not np.isfinite(gradient).all():
         raise ModelError("the gradient of the model is NaN or infinite for some images, so no attack can follow it")
     return gradient

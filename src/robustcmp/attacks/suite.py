@@ -83,7 +83,7 @@ class Suite:
         if self.subset == "all" and refused:
             raise UsageError(
                 f'subset = "all" attacks images that a model misclassifies too, and {", ".join(refused)} cannot: '
-                "leave subset out, or use attacks that begin with the clean image, such as Ensemble"
+                "leave subset out, or use attacks that begin with the clean image, such as AutoAttack"
             )
 
     def count_repeats(self, repeats: int | Mapping[str, int] | None = None) -> dict[str, int]:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 from numpy.typing import NDArray
 
 from .. import limits
 from ..errors import check_count
-from ..models.classifier import Classifier, check_finite
+from ..models.classifier import Classifier
+from ..records.attack import Norm
 from .apgd import APGD, start_points
-from .ball import Ball, BallAttack, search_in_turn
+from .ball import Ball, BallAttack, measure, search_in_turn
 from .base import Images, Labels, Perturbed
-from .gradients import Logits, LossAndGradient, pull_back, rank_other_classes, targeted_dlr, targeted_margin
+from .gradients import Logits, LossAndGradient, ask, follow, rank_other_classes, targeted_dlr, targeted_margin
 
 CITE = """@inproceedings{croce2020minimally,
   title         = {Minimally distorted Adversarial Examples with a Fast Adaptive Boundary Attack},
@@ -27,7 +30,7 @@ BACK = 0.9  # β: where an adversarial image is drawn back to, on its way from t
 
 
 class APGDTargeted(APGD):
-    """Auto-PGD towards one class after another (APGD-T of Croce and Hein 2020) in L∞.
+    """Auto-PGD towards one class after another (APGD-T of Croce and Hein 2020).
 
     Classes are taken in the order of their logits at the clean image, the likeliest first, each from a random point of
     the ball. The loss is the targeted difference of logits ratio (equation 7 there), which needs four classes:
@@ -39,13 +42,15 @@ class APGDTargeted(APGD):
     Parameters
     ----------
     epsilon : float
-        The L∞ distance, as a share of max − min: at most 1.
+        The distance, as a share of max − min: in L∞ at most 1.
     epsilon_colour : float, optional
         The same for images with three channels (default: `epsilon`).
     steps : int, default 100
         Steps towards one class.
     targets : int, default 9
         How many classes are aimed at, or all others if there are fewer.
+    norm : {"linf", "l2"}, default "linf"
+        Which distance `epsilon` is.
 
     Notes
     -----
@@ -61,8 +66,16 @@ class APGDTargeted(APGD):
     True
     """
 
-    def __init__(self, *, epsilon: float, epsilon_colour: float | None = None, steps: int = 100, targets: int = 9):
-        BallAttack.__init__(self, epsilon, epsilon_colour)
+    def __init__(
+        self,
+        *,
+        epsilon: float,
+        epsilon_colour: float | None = None,
+        steps: int = 100,
+        targets: int = 9,
+        norm: Literal["linf", "l2"] = "linf",
+    ):
+        BallAttack.__init__(self, epsilon, epsilon_colour, norm)
         self.steps = check_count("steps", steps, limits.ITERATIONS)
         self.targets = check_count("targets", targets, limits.DIRECTIONS)
 
@@ -86,7 +99,7 @@ class APGDTargeted(APGD):
 
 
 class FABTargeted(BallAttack):
-    """The Fast Adaptive Boundary attack towards one class after another (FAB-T, Croce and Hein 2020) in L∞.
+    """The Fast Adaptive Boundary attack towards one class after another (FAB-T, Croce and Hein 2020).
 
     It looks for the nearest adversarial image. In each step, the boundary to the target is taken for the hyperplane on
     which the two logits are equal to first order. The next point lies between the projections of the current point and
@@ -96,13 +109,15 @@ class FABTargeted(BallAttack):
     Parameters
     ----------
     epsilon : float
-        The L∞ distance, as a share of max − min: at most 1.
+        The distance, as a share of max − min: in L∞ at most 1.
     epsilon_colour : float, optional
         The same for images with three channels (default: `epsilon`).
     steps : int, default 100
         Steps towards one class.
     targets : int, default 9
         How many classes are aimed at, or all others if there are fewer.
+    norm : {"linf", "l2"}, default "linf"
+        Which distance `epsilon` is.
 
     Notes
     -----
@@ -123,13 +138,21 @@ class FABTargeted(BallAttack):
     deterministic = True
     cite = CITE
 
-    def __init__(self, *, epsilon: float, epsilon_colour: float | None = None, steps: int = 100, targets: int = 9):
-        super().__init__(epsilon, epsilon_colour)
+    def __init__(
+        self,
+        *,
+        epsilon: float,
+        epsilon_colour: float | None = None,
+        steps: int = 100,
+        targets: int = 9,
+        norm: Literal["linf", "l2"] = "linf",
+    ):
+        super().__init__(epsilon, epsilon_colour, norm)
         self.steps = check_count("steps", steps, limits.ITERATIONS)
         self.targets = check_count("targets", targets, limits.DIRECTIONS)
 
     def usual_queries(self, pixels: int, repeats: int) -> int:
-        return 2 + self.targets * (2 * self.steps + 1)
+        return 2 + self.targets * 2 * self.steps
 
     def search(self, classifier: Classifier, ball: Ball, labels: Labels, seed: int, repeat: int) -> Perturbed:
         others = rank_other_classes(classifier.logits(ball.clean), labels)[:, : self.targets]
@@ -143,79 +166,73 @@ class FABTargeted(BallAttack):
 
     def approach(self, classifier: Classifier, ball: Ball, labels: Labels, targets: Labels) -> Perturbed:
         """Return what the search towards targets (N,) finds."""
-        followed = classifier.gradient_source or classifier
+        source = classifier.gradient_source
         n = len(labels)
         fooled, adversarials, queries = np.zeros(n, np.bool_), ball.clean.copy(), np.zeros(n, np.int64)
         row, point = np.arange(n), ball.clean
-        z = _ask(classifier, point)
-        queries += 1
         for _ in range(self.steps):
-            gap, v = targeted_margin(z, labels[row], targets[row])
-            gradient = pull_back(followed, point, v)
-            point = step_to_boundary(point, ball.clean[row], gap, gradient, classifier.bounds)
-            z = _ask(classifier, point)
-            queries[row] += 1
-            wrong = z.argmax(axis=1) != labels[row]
-            away = np.abs(point - ball.clean[row]).max(axis=(1, 2, 3))
-            fell = wrong & (away <= ball.radius)
+            _, gap, gradient = follow(classifier, source, point, targeted_margin, labels[row], targets[row])
+            point = step_to_boundary(point, ball.clean[row], gap, gradient, classifier.bounds, ball.norm)
+            wrong = ask(classifier, point).argmax(axis=1) != labels[row]
+            queries[row] += 2
+            fell = wrong & (measure(point - ball.clean[row], ball.norm).ravel() <= ball.radius)
             fooled[row[fell]] = True
             adversarials[row[fell]] = point[fell]
-            row, point, z, wrong = (values[~fell] for values in (row, point, z, wrong))
+            row, point, wrong = row[~fell], point[~fell], wrong[~fell]
             if not len(row):
                 break
-            if wrong.any():
-                clean = ball.clean[row[wrong]]
-                point[wrong] = clean + np.float32(BACK) * (point[wrong] - clean)
-                z[wrong] = _ask(classifier, point[wrong])
-                queries[row[wrong]] += 1
+            clean = ball.clean[row[wrong]]
+            point[wrong] = clean + np.float32(BACK) * (point[wrong] - clean)
         return Perturbed(fooled, adversarials, queries)
 
 
-def _ask(classifier: Classifier, points: Images) -> Logits:
-    z = classifier.logits(points)
-    check_finite(z)
-    return z
-
-
 def step_to_boundary(
-    point: Images, clean: Images, gap: NDArray[np.float64], gradient: Images, bounds: tuple[float, float]
+    point: Images,
+    clean: Images,
+    gap: NDArray[np.float64],
+    gradient: Images,
+    bounds: tuple[float, float],
+    norm: Norm,
 ) -> Images:
     """Return the next points (N, H, W, C) of FAB: between the steps from the points and from the clean images.
 
     `gap` (N,) is the target's logit minus the true one's at the points, and `gradient` its gradient there. The step
     from the clean image gets a share of at most 0.1, by how long the two steps are (section 2.3 of the paper).
     """
-    x, start = (images.reshape(len(images), -1).astype(np.float64) for images in (point, clean))
-    w = gradient.reshape(len(point), -1).astype(np.float64)
+    x, start, w = (images.reshape(len(images), -1).astype(np.float64) for images in (point, clean, gradient))
     gap_at_clean = gap + (w * (start - x)).sum(axis=1)
-    from_point = project_onto_plane(x, gap, w, bounds)
-    from_clean = project_onto_plane(start, gap_at_clean, w, bounds)
-    lengths = [np.maximum(np.abs(step).max(axis=1), 1e-8) for step in (from_point, from_clean)]
-    share = np.minimum(lengths[0] / (lengths[0] + lengths[1]), MOST_TOWARDS_CLEAN)[:, None]
+    from_point = project_onto_plane(x, gap, w, bounds, norm)
+    from_clean = project_onto_plane(start, gap_at_clean, w, bounds, norm)
+    lengths = [np.maximum(measure(step[:, :, None, None], norm)[:, :, 0, 0], 1e-8) for step in (from_point, from_clean)]
+    share = np.minimum(lengths[0] / (lengths[0] + lengths[1]), MOST_TOWARDS_CLEAN)
     moved = (x + OVERSHOOT * from_point) * (1 - share) + (start + OVERSHOOT * from_clean) * share
     clipped: Images = np.clip(moved, *bounds).astype(np.float32).reshape(point.shape)
     return clipped
 
 
 def project_onto_plane(
-    x: NDArray[np.float64], gap: NDArray[np.float64], w: NDArray[np.float64], bounds: tuple[float, float]
+    x: NDArray[np.float64], gap: NDArray[np.float64], w: NDArray[np.float64], bounds: tuple[float, float], norm: Norm
 ) -> NDArray[np.float64]:
-    """Return the smallest step d in L∞ with gap + w·d = 0 and x + d within the bounds; all are (N, values) or (N,).
+    """Return the smallest step d with gap + w·d = 0 and x + d within the bounds; all are (N, values) or (N,).
 
-    Every value moves by λ in the direction that closes the gap, or as far as its bound. What this closes grows with λ,
-    linearly between the distances to the bounds, so these are sorted and λ is solved for between two of them (Croce and
-    Hein 2020, section 2.1). Where even the bounds do not close the gap, the step ends in their corner.
+    Every value moves by λ, in L2 by λ|w|, in the direction that closes the gap, or as far as its bound (Croce and Hein
+    2020, section 2.1). What this closes is concave in λ and linear in between, so Newton's steps from λ = 0 end at the
+    solution. Where even the bounds do not close the gap, the step ends in their corner.
     """
+    slope, needed = np.abs(w), np.abs(gap)[:, None]
     direction = -np.sign(gap)[:, None] * np.sign(w)
     room = np.where(direction > 0, bounds[1] - x, x - bounds[0])
-    order = np.argsort(room, axis=1)
-    sorted_room, slope = (np.take_along_axis(values, order, axis=1) for values in (room, np.abs(w)))
-    stopped = np.cumsum(slope * sorted_room, axis=1) - slope * sorted_room  # closed by the values at their bounds
-    moving = np.cumsum(slope[:, ::-1], axis=1)[:, ::-1]  # the slope of all others
-    closed = stopped + moving * sorted_room
-    needed = np.abs(gap)[:, None]
-    index = np.minimum((closed < needed).sum(axis=1), room.shape[1] - 1)[:, None]
-    stopped, moving = (np.take_along_axis(values, index, axis=1) for values in (stopped, moving))
-    length = (needed - stopped) / np.maximum(moving, 1e-300)
-    step: NDArray[np.float64] = direction * np.minimum(length, room)
+    speed = slope if norm == "l2" else np.ones_like(slope)
+    rate = slope * speed
+    reach = room / np.maximum(speed, 1e-200)
+    total = slope * room
+    length = np.full_like(needed, -1.0)
+    longer = np.zeros_like(needed)
+    while (longer > length).any():
+        length = np.maximum(longer, length)
+        stopped = reach <= length
+        closed = np.where(stopped, total, 0).sum(axis=1, keepdims=True)
+        moving = np.where(stopped, 0, rate).sum(axis=1, keepdims=True)
+        longer = (needed - closed) / np.maximum(moving, 1e-200)
+    step: NDArray[np.float64] = direction * np.minimum(length * speed, room)
     return step

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -15,24 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..data import load_dataset
-from ..data.dataset import Dataset, hold_out
 from ..frameworks import Device, get_framework
 from ..models.classifier import Classifier
-from ..models.model import wrap
 from ..models.preflight import in_unit_bounds
 from ..networks.architecture import get_architecture
 from ..sources.deployed import AnyOrigin
 from ..sources.from_zoo import FromZoo
 from ..sources.recipes import Recipe, load_for, load_recipe
-from ..sources.training import (
-    VALIDATION_FRACTION,
-    Augmentation,
-    Fitting,
-    accuracy,
-    batch_order,
-    check_fit,
-    steps_an_epoch,
-)
+from ..sources.training import Fitting
 from .measurement import Epoch, Task
 
 FEWEST_CALLS = 40  # p95 takes 20, and up to half of the calls may be warm-up; images are asked about again for them
@@ -63,24 +52,18 @@ class TrainingJob(msgspec.Struct, frozen=True):
         architecture = get_architecture(origin.model)
         recipe = self.load_settings()
         data = load_for(origin.model, origin.dataset, "train", self.data_dir, origin.recipe)
-        check_fit(architecture, data)
-        rest, held_out = hold_out(data.labels, VALIDATION_FRACTION)
-        native = framework.build(architecture, origin.seed, self.device)
-        model = wrap(native, framework=framework.name, device=self.device)
-        fitting = Fitting(framework, native, architecture, recipe)
-        parts = [_select(data, rest[: len(held_out)]), _select(data, held_out)]  # seen, and unseen
+        fitting = Fitting(framework, architecture, recipe, data, origin.seed, self.device)
         calls: list[float] = []
         epochs: list[Epoch] = []
         ready()
         for epoch in range(recipe.epochs):
-            order = rest[batch_order(origin.seed, epoch, len(rest))]
-            augmented = Augmentation(recipe, origin.seed, epoch, len(data.images))
-            whole = steps_an_epoch(recipe, len(order))
+            following = fitting.steps(epoch)
+            whole = fitting.steps_an_epoch
             steps = max(1, round(min(1.0, self.epochs - epoch) * whole))
             losses: list[float] = []
             images: list[int] = []
             last = began = time.perf_counter()
-            for step in islice(fitting.steps(data, order, augmented, epoch), steps):
+            for step in islice(following, steps):
                 now = time.perf_counter()
                 calls.append(now - last)
                 losses.append(step.loss)
@@ -88,9 +71,9 @@ class TrainingJob(msgspec.Struct, frozen=True):
                 last = now
             seconds = last - began
             loss = float(np.average(losses, weights=images))
-            accuracies = [accuracy(model, part) for part in parts]
+            accuracies = [fitting.measure_accuracy(held_out) for held_out in (False, True)]
             epochs.append(Epoch(steps / whole, seconds, loss if math.isfinite(loss) else None, *accuracies))
-        return _describe(Classifier(model), calls) | {"epochs": epochs}
+        return _describe(Classifier(fitting.model), calls) | {"epochs": epochs}
 
 
 def _describe(classifier: Classifier, calls: list[float]) -> dict[str, Any]:
@@ -101,10 +84,6 @@ def _describe(classifier: Classifier, calls: list[float]) -> dict[str, Any]:
         "version": classifier.framework.version(),
         "device": "cuda" if classifier.on_gpu else "cpu",
     }
-
-
-def _select(data: Dataset, which: NDArray[np.int64]) -> Dataset:
-    return replace(data, images=data.images[which], labels=data.labels[which])
 
 
 class PredictionJob(msgspec.Struct, frozen=True):

@@ -35,9 +35,8 @@ from ..sources.training import check_batches
 from ..threads import cores, processors
 from .benchmark import Benchmark, open_benchmark
 from .jobs import NotApplicable, PredictionJob, TrainingJob
-from .machine import check_gpu, check_psutil
 from .measurement import SEMANTICS, Asked, Measurement, Task
-from .process import Failure, Job, run
+from .process import Failure, Job, check_gpu, check_psutil, run
 from .store import BenchmarkStore, Manifest, Planned
 from .words import describe_measurement
 

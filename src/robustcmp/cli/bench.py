@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from ..errors import GroupError
 from .command import Parser, run_command
-from .screen import screen_width, show, use_color
-from .streams import drop_log_lines
+from .screen import drop_log_lines, screen_width, show, use_color
 
 if TYPE_CHECKING:
     from ..bench.benchmark import Benchmark

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import sys
 import time
-from argparse import Namespace
+from argparse import ArgumentTypeError, Namespace
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -14,18 +15,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import ControlError, GroupError, ModelError, UsageError
 from .command import Parser, run_command, say
-from .screen import screen_width, show, use_color
-from .streams import drop_log_lines
+from .screen import drop_log_lines, screen_width, show, use_color
 
 if TYPE_CHECKING:
     from ..attacks.suite import Suite
     from ..data.dataset import Dataset
     from ..evaluation import Evaluation
+    from ..processes import Limits
     from ..records.store import Run
     from ..runs.plan import Plan
     from ..sources.deployed import AnyOrigin
 
 Say = Callable[[str], None]
+TIMED_OF_BUDGET = 0.05  # attacks are timed for so long
 USED_OF_BUDGET = 0.9  # the rest is for the page, and for what was measured badly
 SHOWN = 20  # names of classes
 IMAGES = {"digits": 100}  # attacked at the most, unless --images says otherwise: the first command is to end soon
@@ -117,6 +119,12 @@ def _add_attacks(parser: Parser) -> None:
     )
     group.add_argument("--images", type=int, metavar="N", help="number of images (default: the suite's; digits: 100)")
     group.add_argument(
+        "--within",
+        type=read_time,
+        metavar="TIME",
+        help="choose images and attacks that take at most this long on this machine, as 90s, 10m or 1h",
+    )
+    group.add_argument(
         "--repeats",
         nargs="+",
         metavar=("N", "ATTACK=N"),
@@ -146,12 +154,9 @@ def _add_machine(parser: Parser) -> None:
         help="where attacks run: in this process (in-process), in a process for each framework, so that a crash ends "
         "one attack on one model (isolated), in workers on this machine (dask:4) or of a scheduler of Dask "
         "(tcp://HOST:8786); --weights are tried there before they are loaded here; auto is isolated if attacks take "
-        "more than about three minutes",
+        "more than about three minutes. Limits of one attack on one model can follow, memory in GiB: "
+        "isolated,seconds=3600,memory=8",
     )
-    group.add_argument(
-        "--group-seconds", type=float, metavar="S", help="longest time of one attack on one model, with loading it"
-    )
-    group.add_argument("--group-memory", type=float, metavar="GIB", help="most memory of one attack on one model")
     group.add_argument("--dry-run", action="store_true", help="print what would be done and how long it would take")
 
 
@@ -175,8 +180,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @drop_log_lines()
 def _evaluate(words: Sequence[str]) -> None:
+    start = time.monotonic()
     options = read_options(words)
-    evaluation = compare(options, words)
+    evaluation = compare(options, words, start)
     if evaluation is not None:
         _print(options, evaluation)
         check_complete(evaluation)
@@ -187,15 +193,14 @@ def read_options(arguments: Sequence[str]) -> Namespace:
     return _parser().parse_args(arguments)
 
 
-def compare(options: Namespace, words: Sequence[str], budget: Budget | None = None) -> Evaluation | None:
+def compare(options: Namespace, words: Sequence[str], start: float) -> Evaluation | None:
     """Compare what the options name; None if only an estimate was asked for.
 
-    `words` are the arguments of the command, for the manifest. Images and attacks are chosen to fit into a budget.
+    `words` are the arguments of the command, for the manifest, and `start` is when it began by the monotonic clock.
     """
     # Only now: a mistyped option should not wait for imports.
     from ..attacks.suite import load_suite
     from ..frameworks import check_device
-    from ..processes import Limits
     from ..runs.executors import choose_executor
     from ..runs.followups import check_conditional
     from ..runs.question import check_numbers
@@ -206,8 +211,10 @@ def compare(options: Namespace, words: Sequence[str], budget: Budget | None = No
     repeats = suite.count_repeats(_repeats(options.repeats or [], suite))
     check_numbers(options.images, options.batch_size, options.seed)
     check_device(options.device)
-    memory = None if options.group_memory is None else options.group_memory * 2**30
-    choose_executor(options.executor, Limits(options.group_seconds, memory))
+    if options.within is not None and options.images is not None:
+        raise UsageError("--within chooses the number of images: leave out --images")
+    executor, limits = _read_executor(options.executor)
+    choose_executor(executor, limits)
     if "transfer" in options.also and options.no_images:
         raise UsageError("--also transfer needs the adversarial images, so it cannot be combined with --no-images")
     if "conditioning" in options.also:
@@ -219,13 +226,13 @@ def compare(options: Namespace, words: Sequence[str], budget: Budget | None = No
         if options.model:
             options.images = min(suite.images, IMAGES.get(comparison.data.name, suite.images))
     arguments = _arguments(options, suite, repeats, comparison, words)
-    if budget is not None:
-        suite, options.images = _fit(comparison, suite, arguments, budget, tell)
+    if options.within is not None:
+        suite, options.images = _fit(comparison, suite, arguments, options.within, start, tell)
         repeats = {name: repeats[name] for name in suite.attacks}
-        words = [*words, "--images", str(options.images)]
+        words = [*_drop_within(words), "--images", str(options.images)]
         arguments = _arguments(options, suite, repeats, comparison, words)
         arguments["about"]["within"] = {
-            "seconds": budget.seconds,
+            "seconds": options.within,
             "images": options.images,
             "attacks": list(suite.attacks),
         }
@@ -239,7 +246,7 @@ def compare(options: Namespace, words: Sequence[str], budget: Budget | None = No
         from ..compare import evaluate
 
         tell(introduction)
-        where = {"executor": options.executor, "group_seconds": options.group_seconds, "group_memory": memory}
+        where: dict[str, Any] = {"executor": executor, "group_seconds": limits.seconds, "group_memory": limits.memory}
         evaluation = evaluate(comparison.origins, comparison.data.images, comparison.data.labels, **where, **arguments)
     for measure in _list_missing(options, evaluation):
         measure(progress=not options.quiet)
@@ -262,6 +269,40 @@ def check_complete(evaluation: Evaluation) -> None:
             f"{len(each)} of the attacks on models failed. Everything else is finished, and the same command tries "
             "only these again:\n  " + "\n  ".join(each)
         )
+
+
+def _read_executor(text: str) -> tuple[str, Limits]:
+    """Read where attacks run and what limits them, such as ``isolated,seconds=3600,memory=8``."""
+    from ..processes import Limits
+
+    words = text.split(",")
+    executor = "auto" if "=" in words[0] else words.pop(0)
+    seconds = None
+    memory = None
+    for word in words:
+        match = re.fullmatch(r"(seconds|memory)=([-\d.]+)", word)
+        if not match:
+            raise UsageError(f"--executor: expected seconds=S or memory=GIB as its limits, received {word!r}")
+        if match[1] == "seconds":
+            seconds = float(match[2])
+        else:
+            memory = float(match[2]) * 2**30
+    return executor, Limits(seconds, memory)
+
+
+def read_time(text: str) -> float:
+    """Return seconds from a time such as 10m."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|h)", text)
+    if not match or float(match[1]) == 0:
+        raise ArgumentTypeError(f"expected a time such as 90s, 10m or 1h, received {text}")
+    return float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2]]
+
+
+def _drop_within(words: Sequence[str]) -> list[str]:
+    """Return the arguments of a command without its time."""
+    previous = ["", *words]
+    pairs = zip(previous, words, strict=False)
+    return [word for before, word in pairs if before != "--within" and not word.startswith("--within")]
 
 
 def _add_own(suite: Suite, words: Sequence[str]) -> Suite:
@@ -326,7 +367,7 @@ def _find_finished(options: Namespace, arguments: dict[str, Any]) -> Evaluation 
 
 
 def _fit(
-    comparison: _Comparison, suite: Suite, arguments: dict[str, Any], budget: Budget, tell: Say
+    comparison: _Comparison, suite: Suite, arguments: dict[str, Any], budget: float, start: float, tell: Say
 ) -> tuple[Suite, int]:
     """Choose the attacks and the number of images for a time, from measured speed; as in the run if it has chosen."""
     from ..analysis.gate import fit_within, smallest_margin
@@ -335,36 +376,36 @@ def _fit(
 
     before = Run(arguments["out"]).manifest().get("about", {})
     chosen = before.get("within", {})
-    is_same = chosen.get("seconds") == budget.seconds and suite.attacks.keys() >= {*chosen["attacks"]}
-    if is_same and _models_and_data(before) == _models_and_data(arguments["about"]):
+    is_same = chosen.get("seconds") == budget and suite.attacks.keys() >= {*chosen["attacks"]}
+    models_and_data = _models_and_data(arguments["about"])
+    if is_same and all(models_and_data) and _models_and_data(before) == models_and_data:
         attacks: list[str] = chosen["attacks"]
         images: int = chosen["images"]
     else:
         looked_up = time.monotonic()
         store = Run.create(None)
         plan = _plan(comparison, arguments, store)
-        now = time.monotonic()
-        # The models are loaded once more, for the attacks.
-        used = now - budget.start + now - looked_up + plan.check_seconds()
-        left = USED_OF_BUDGET * budget.seconds - used
-        attacks, images = fit_within(plan.seconds(store), len(plan.images), left)
+        loading = time.monotonic() - looked_up  # which is done once more, for the attacks
+        seconds = plan.time_attacks(store, TIMED_OF_BUDGET * budget)
+        used = plan.check_seconds() + loading + time.monotonic() - start
+        attacks, images = fit_within(seconds, len(plan.images), USED_OF_BUDGET * budget - used)
         if not images:
             raise UsageError(
-                f"--within {duration(budget.seconds)} leaves no time for an image: loading and checking the models "
+                f"--within {duration(budget)} leaves no time for an image: loading and checking the models "
                 f"takes about {duration(used)} on this machine. Allow more time"
             )
     left_out = [name for name in suite.attacks if name not in attacks]
     without = f" without {', '.join(left_out)}" if left_out else ""
     margin = 100 * smallest_margin(images)
     tell(
-        f"{images} images{without} fit into {duration(budget.seconds)}. They show a difference of {margin:.1f} points "
+        f"{images} images{without} fit into {duration(budget)}. They show a difference of {margin:.1f} points "
         f"if the models disagree on 5 % of images. To repeat it anywhere: --images {images}"
     )
     return replace(suite, attacks={name: suite.attacks[name] for name in attacks}), images
 
 
 def _models_and_data(about: dict[str, Any]) -> tuple[Any, str]:
-    """Return what a manifest says of the files of models, and the digest of its data."""
+    """Return what a manifest says of the files of models, None where code has a part, and the digest of its data."""
     return about["question"]["models"], about["data"]
 
 
@@ -466,13 +507,6 @@ def _repeats(words: Sequence[str], suite: Suite) -> dict[str, int]:
         except ValueError:
             raise UsageError(f"--repeats: expected numbers like 10 or boundary=2, received {text!r}") from None
     return repeats
-
-
-class Budget(NamedTuple):
-    """How many seconds a command may take, and when it began by the monotonic clock."""
-
-    seconds: float
-    start: float
 
 
 class _Comparison(NamedTuple):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import time
 from argparse import Namespace
@@ -11,9 +10,8 @@ from pathlib import Path
 
 from ..errors import UsageError
 from .command import Parser, run_command, say
-from .eval import Budget, check_complete, compare, read_options
-from .screen import screen_width, use_color
-from .streams import drop_log_lines
+from .eval import check_complete, compare, read_options, read_time
+from .screen import drop_log_lines, screen_width, use_color
 
 STATUS = {"passed": 0, "easier": 3, "less accurate": 3, "not shown": 4}
 
@@ -50,6 +48,7 @@ def _parser() -> Parser:
     parser.add_argument("--images", type=int, metavar="N", help="number of images (default: the suite's)")
     parser.add_argument(
         "--within",
+        type=read_time,
         metavar="TIME",
         help="choose images and attacks that take at most this long on this machine, as 90s, 10m or 1h",
     )
@@ -68,22 +67,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 @drop_log_lines()
-def _gate(given: Sequence[str]) -> int:
+def _gate(words: Sequence[str]) -> int:
     start = time.monotonic()
-    options = _parser().parse_args(given)
-    if options.within is not None and options.images is not None:
-        raise UsageError("--within chooses the number of images: leave out --images")
+    options = _parser().parse_args(words)
     if len(options.models) < 2:
         raise UsageError(f"expected two models or more, the baseline first; received {options.models[0]} alone")
     margin = read_points("--margin", options.margin)
     accuracy_margin = margin
     if options.accuracy_margin is not None:
         accuracy_margin = read_points("--accuracy-margin", options.accuracy_margin)
-    from ..sources.by_ending import describe_files
+    from ..sources.named_files import describe_files
 
-    budget = None if options.within is None else Budget(_read_time(options.within), start)
     arguments = _as_comparison(options, describe_files(options.models))
-    evaluation = compare(read_options(arguments), arguments, budget)
+    evaluation = compare(read_options(arguments), arguments, start)
     if evaluation is None:
         raise AssertionError("a gate is no estimate")
     check_complete(evaluation)
@@ -113,14 +109,6 @@ def read_points(name: str, value: float) -> float:
     return value / 100
 
 
-def _read_time(text: str) -> float:
-    """Return seconds from a time such as 10m."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|h)", text)
-    if not match or float(match[1]) == 0:
-        raise UsageError(f"--within should be a time such as 90s, 10m or 1h, received {text}")
-    return float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2]]
-
-
 def _as_comparison(options: Namespace, descriptions: Sequence[str]) -> list[str]:
     """Return the arguments of `eval` that compare the models of a gate."""
     arguments = ["--weights", *descriptions, "--dataset", options.dataset, "--suite", options.suite]
@@ -128,6 +116,8 @@ def _as_comparison(options: Namespace, descriptions: Sequence[str]) -> list[str]
         value = getattr(options, name)
         if value is not None:
             arguments += [f"--{name}", str(value)]
+    if options.within is not None:
+        arguments += ["--within", f"{options.within:g}s"]
     if options.quiet:
         arguments.append("--quiet")
     return arguments

@@ -5,19 +5,18 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Sequence
 
-from ..errors import HostError, UsageError
+from ..errors import UsageError
 from .command import Parser, run_command, say
-from .screen import show
 
 
 def _parser() -> Parser:
     parser = Parser(
         "robustcmp hosts",
-        "Create, check and remove the environments of frameworks and runtimes that run in host processes.",
+        "Create and remove the environments of frameworks and runtimes that run in host processes.",
         "  robustcmp hosts create theano\n  robustcmp hosts remove theano",
     )
-    parser.add_argument("action", choices=["create", "check", "remove"], help="what to do")
-    parser.add_argument("names", nargs="*", metavar="NAME", help="theano, … (check, default: all environments)")
+    parser.add_argument("action", choices=["create", "remove"], help="what to do")
+    parser.add_argument("names", nargs="+", metavar="NAME", help="theano, …")
     create = parser.add_argument_group("create")
     create.add_argument("--python", metavar="FILE", help="the Python interpreter (default: searched for)")
     create.add_argument("--script", metavar="FILE", help="the file of your own host")
@@ -34,9 +33,10 @@ def _hosts(given: Sequence[str]) -> None:
     options = _parser().parse_args(given)
     if options.action != "create" and (options.python or options.script or options.requirements):
         raise UsageError("--python, --script and --requirements are options of create only")
-    if options.action in ("create", "remove") and not options.names:
-        raise UsageError(f"expected the hosts to {options.action}, received none. See robustcmp list hosts")
-    {"create": _create, "check": _check, "remove": _remove}[options.action](options)
+    if options.action == "create":
+        _create(options)
+    else:
+        _remove(options)
 
 
 def _create(options: Namespace) -> None:
@@ -52,23 +52,6 @@ def _create(options: Namespace) -> None:
             reserved=NAMES,
             say=say,
         )
-
-
-def _check(options: Namespace) -> None:
-    """Start each host."""
-    from ..hosts.environments import describe, is_ready, known, start
-
-    broken = []
-    for name in options.names or filter(is_ready, known()):
-        try:
-            about = describe(name)
-            start(name).close()
-        except HostError as error:
-            broken.append(str(error))
-        else:
-            show(f"{name}: {about['framework']} {about['version']}, Python {about['python']}, responds")
-    if broken:
-        raise HostError("; ".join(broken))
 
 
 def _remove(options: Namespace) -> None:

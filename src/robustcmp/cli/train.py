@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from ..errors import check_count
 from .command import Parser, run_command, say
-from .streams import drop_log_lines
+from .screen import drop_log_lines
 
 
 def _parser() -> Parser:

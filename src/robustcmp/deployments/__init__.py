@@ -12,6 +12,7 @@ MODULES = {
     "onnxruntime": "onnxruntime",
     "litert": "litert",
     "openvino": "openvino",
+    "opencv": "opencv",
     "torch-export": "torch_export",
     "torch-compile": "torch_compile",
     "executorch": "executorch",

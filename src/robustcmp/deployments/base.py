@@ -59,6 +59,8 @@ class Runtime(ABC):
         The extra of robustcmp that installs it, with what converts to it.
     suffix : str
         How its files end.
+    more_suffixes : tuple of str
+        How files of other kinds end that it opens, too.
     conversions : dict of str to Conversion
         By what stands behind its name: nothing, or a kind such as ``"int8"``.
     converters : tuple of str
@@ -71,9 +73,15 @@ class Runtime(ABC):
     package: ClassVar[str]
     extra: ClassVar[str]
     suffix: ClassVar[str]
+    more_suffixes: ClassVar[tuple[str, ...]] = ()
     conversions: ClassVar[Mapping[str, Conversion]]
     converters: ClassVar[tuple[str, ...]] = ()
     can_crash: ClassVar[bool] = False
+
+    @property
+    def suffixes(self) -> tuple[str, ...]:
+        """How the files end that it opens."""
+        return (self.suffix, *self.more_suffixes)
 
     def conversion(self, kind: str) -> Conversion | None:
         """Return the conversion of a kind, or None where there is none."""

@@ -211,8 +211,8 @@ def open_deployed(
     _check_gradient(gradient)
     runtime, _ = split(name)
     main = as_path(path, "path")
-    if main.suffix != runtime.suffix:
-        raise UsageError(f"{name} opens {runtime.suffix}, received {path}")
+    if main.suffix not in runtime.suffixes:
+        raise UsageError(f"{name} opens {', '.join(runtime.suffixes)}, received {path}")
     check_file(main)
     if not (source is None or isinstance(source, Model)):
         raise UsageError(f"expected source from robustcmp.wrap, load_model or fit, received {type(source).__name__}")

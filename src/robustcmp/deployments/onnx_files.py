@@ -29,6 +29,7 @@ from ..networks.architecture import (
 )
 from ..networks.weights import Weights
 from ..untrusted import read_network
+from .sessions import Tensor
 
 OPSET = 17  # old enough for every runtime, new enough for all of our layers
 IR = 8  # of the same age
@@ -221,6 +222,22 @@ def read_levels(content: bytes, path: Path) -> tuple[float, float] | None:
             stored = np.iinfo(zero.dtype)
             return float(scale * (stored.min - float(zero))), float(scale * (stored.max - float(zero)))
     return None
+
+
+def read_tensors(content: bytes, path: Path) -> tuple[list[Tensor], list[Tensor]]:
+    """Return the inputs and the outputs of an ONNX network, or raise `DeploymentError` if the content is none."""
+    onnx = _import_onnx()
+    with _onnx_errors(path):
+        graph = onnx.load_model_from_string(content).graph
+        arrays = {array.name for array in graph.initializer}
+        inputs = [_describe_tensor(value) for value in graph.input if value.name not in arrays]
+        return inputs, [_describe_tensor(value) for value in graph.output]
+
+
+def _describe_tensor(value: Any) -> Tensor:
+    kind = value.type.tensor_type
+    dtype = _import_onnx().helper.tensor_dtype_to_np_dtype(kind.elem_type).name
+    return Tensor(value.name, dtype, [size.dim_value or None for size in kind.shape.dim])
 
 
 def _messages(message: Any) -> Iterator[Any]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import cache, partial
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from ..errors import ModelError, UsageError, unknown
 from ..hosts import environments
@@ -40,17 +40,35 @@ __all__ = [
     "versions",
 ]
 
-NAMES = ("torch", "tensorflow", "jax")
-"""Those that live in this process; the others live in hosts."""
-FILES = {
-    "torch": (".pt", ".pth", ".ckpt", ".bin", ".safetensors"),
-    "tensorflow": (".keras", ".hdf5", ".weights.h5"),
+
+class _Entry(NamedTuple):
+    """What is known of a framework of this process before its adapter, the module of its name, is imported.
+
+    Attributes
+    ----------
+    files : tuple of str
+        How the names of files end that it loads.
+    also : tuple of str
+        What else people call it.
+    packages : tuple of str
+        Other packages whose classes belong to it.
+    """
+
+    files: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+
+
+ENTRIES = {
+    "torch": _Entry(files=(".pt", ".pth", ".ckpt", ".bin", ".safetensors"), also=("pytorch",)),
+    "tensorflow": _Entry(files=(".keras", ".hdf5", ".weights.h5"), also=("keras", "tf")),
+    "jax": _Entry(packages=("jaxlib", "flax", "equinox", "haiku")),
 }
-"""How the names of files end that an adapter loads; here, so that others are refused before it is imported."""
-ALSO = {"keras": "tensorflow", "pytorch": "torch", "tf": "tensorflow"}
-"""What else people call them."""
-OF_JAX = ("jaxlib", "flax", "equinox", "haiku")
-"""Packages whose classes belong to JAX."""
+NAMES = tuple(ENTRIES)
+"""Those that live in this process; the others live in hosts."""
+FILES = {name: entry.files for name, entry in ENTRIES.items() if entry.files}
+ALSO = {word: name for name, entry in ENTRIES.items() for word in entry.also}
+_OWNERS = {package: name for name, entry in ENTRIES.items() for package in entry.packages}
 NONE_INSTALLED = "no framework is installed. Install one with: pip install 'robustcmp[torch]'"
 DEVICES = ("auto", "cpu", "cuda")
 
@@ -149,7 +167,7 @@ def recognise(thing: Any, native: Any = None) -> Framework:
         package = cls.__module__.partition(".")[0]
         if package == "keras":
             package = str(sys.modules["keras"].backend.backend())
-        package = "jax" if package in OF_JAX else package
+        package = _OWNERS.get(package, package)
         if package in (*NAMES, "numpy"):
             return _adapter(package)
     raise ModelError(

@@ -119,6 +119,17 @@ class Framework(ABC):
         with self.full_precision(like):
             return self.array(pullback(self.tensor(images, like), self.tensor(v, like)))
 
+    def ask_and_pull_back(
+        self,
+        function: Function,
+        pullback: Pullback,
+        images: NDArray[np.float32],
+        choose: Callable[[NDArray[np.float32]], NDArray[np.float32]],
+        like: Any,
+    ) -> NDArray[np.float32]:
+        """Return the gradient for a batch as `vjp` does, with v chosen from the logits."""
+        return self.vjp(pullback, images, choose(self.forward(function, like, images)), like)
+
     def compile(
         self, function: Function, native: Any, images: NDArray[np.float32], like: Any
     ) -> tuple[Function, Pullback]:

@@ -9,7 +9,7 @@ import sys
 import threading
 import warnings
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from contextvars import ContextVar
 from functools import cache, partial
@@ -208,11 +208,13 @@ class _Torch(TrainableFramework):
         return bool(like.device.type == "cuda")
 
     def pullback(self, function: Function) -> Pullback:
-        def pull_back(x: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        def pull_back(x: torch.Tensor, v: torch.Tensor | Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
             with torch.enable_grad():
                 logits = function(x.requires_grad_())
                 if not logits.requires_grad:
                     raise NoGradientError(NO_GRADIENT)
+                if callable(v):
+                    v = v(logits)
                 (gradient,) = torch.autograd.grad(logits, x, v, allow_unused=True)
             if gradient is not None:
                 return gradient
@@ -224,6 +226,18 @@ class _Torch(TrainableFramework):
             return torch.zeros_like(x)
 
         return pull_back
+
+    def ask_and_pull_back(
+        self,
+        function: Function,
+        pullback: Pullback,
+        images: NDArray[np.float32],
+        choose: Callable[[NDArray[np.float32]], NDArray[np.float32]],
+        like: Any,
+    ) -> NDArray[np.float32]:
+        with self.full_precision(like):
+            x = self.tensor(images, like)
+            return self.array(pullback(x, lambda logits: self.tensor(choose(self.array(logits)), like)))
 
     def compile(
         self, function: Function, native: Any, images: NDArray[np.float32], like: Any

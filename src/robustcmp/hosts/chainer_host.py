@@ -12,7 +12,7 @@ from protocol import Array, serve
 chainer.global_config.train = False
 
 
-class ChainerNetwork(ChannelsFirst):  # type: ignore[misc]
+class _ChainerNetwork(ChannelsFirst):  # type: ignore[misc]
     """A network of Chainer's links."""
 
     framework = "chainer"
@@ -78,4 +78,4 @@ class ChainerNetwork(ChannelsFirst):  # type: ignore[misc]
         return float(loss.array)
 
 
-serve(ChainerNetwork)
+serve(_ChainerNetwork)

@@ -1,5 +1,6 @@
 """The host of CNTK, on its CPU, beside Debian's Open MPI."""
 
+import os
 import sys
 import warnings
 from pathlib import Path
@@ -26,6 +27,7 @@ def _link_libraries() -> None:
 
 
 _link_libraries()
+os.environ.setdefault("KMP_BLOCKTIME", "0")  # threads that spin between calls took a quarter of all processor time
 warnings.simplefilter("ignore")  # CNTK warns about every Python and every library that is younger
 import cntk as C
 
@@ -33,7 +35,7 @@ C.try_set_default_device(C.cpu())
 EPSILON = 1e-5
 
 
-class BatchNorm:
+class _BatchNorm:
     """A batch norm whose running statistics move by a tenth, whatever the size of the batch."""
 
     def __init__(self, inputs: int, images: bool) -> None:
@@ -65,7 +67,7 @@ class BatchNorm:
         return (x - mean) / C.sqrt(variance + EPSILON) * gamma + beta
 
 
-class CntkNetwork(ChannelsFirst):  # type: ignore[misc]
+class _CntkNetwork(ChannelsFirst):  # type: ignore[misc]
     """A network of CNTK's layers: one graph for answers, and one for each size of a batch that it is trained on."""
 
     framework = "cntk"
@@ -100,7 +102,7 @@ class CntkNetwork(ChannelsFirst):  # type: ignore[misc]
         return C.layers.Dense(layer["units"])
 
     def batch_norm(self, inputs: int, images: bool) -> Any:
-        return BatchNorm(inputs, images)
+        return _BatchNorm(inputs, images)
 
     def pad(self, x: Any, padding: int) -> Any:
         return C.pad(x, [(0, 0), (padding, padding), (padding, padding)]) if padding else x
@@ -153,7 +155,7 @@ class CntkNetwork(ChannelsFirst):  # type: ignore[misc]
         return float(losses.mean())
 
     def _make_loss(self, n: int) -> Any:
-        norms = [part for part in self.parts.values() if isinstance(part, BatchNorm)]
+        norms = [part for part in self.parts.values() if isinstance(part, _BatchNorm)]
         for norm in norms:
             norm.batch = n
         loss = C.cross_entropy_with_softmax(self.apply(self._images), self._v)
@@ -162,4 +164,4 @@ class CntkNetwork(ChannelsFirst):  # type: ignore[misc]
         return loss
 
 
-serve(CntkNetwork)
+serve(_CntkNetwork)

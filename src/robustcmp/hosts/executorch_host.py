@@ -72,7 +72,7 @@ class _Program:
         return np.array(answer.numpy())  # its memory is the next answer's too
 
 
-class ExecuTorchNetwork(TorchNetwork):  # type: ignore[misc]
+class _ExecuTorchNetwork(TorchNetwork):  # type: ignore[misc]
     framework = "executorch"
     version = version("executorch")
     calls = {
@@ -128,4 +128,4 @@ def _quantise(program: Any, batch: int, images: Array) -> Any:
 
 
 if __name__ == "__main__":
-    serve(ExecuTorchNetwork)
+    serve(_ExecuTorchNetwork)

@@ -43,7 +43,7 @@ class _Momentum(keras.optimizers.Optimizer):  # type: ignore[misc]
         self.assign_sub(variable, learning_rate * velocity)
 
 
-class Keras3Network(KerasLayers):  # type: ignore[misc]
+class _Keras3Network(KerasLayers):  # type: ignore[misc]
     """A Keras model, and what the backend is asked about it."""
 
     framework = f"keras-{BACKEND}"
@@ -76,7 +76,7 @@ class Keras3Network(KerasLayers):  # type: ignore[misc]
         velocities = self.model.optimizer.velocities
         return next(v for v, w in zip(velocities, self.model.trainable_variables) if w is holder)
 
-    def trainer(self, momentum: float, weight_decay: float) -> "Keras3Network":
+    def trainer(self, momentum: float, weight_decay: float) -> "_Keras3Network":
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         optimizer = _Momentum(momentum, weight_decay)
         self.model.compile(optimizer, loss, jit_compile=BACKEND == "jax")
@@ -148,4 +148,4 @@ else:
         return logits, vjp
 
 
-serve(Keras3Network)
+serve(_Keras3Network)

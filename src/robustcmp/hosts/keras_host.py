@@ -42,7 +42,7 @@ EVALUATING = 0
 TRAINING = 1
 
 
-class KerasNetwork(KerasLayers):  # type: ignore[misc]
+class _KerasNetwork(KerasLayers):  # type: ignore[misc]
     """A Keras model with what is asked of it, compiled when it is first asked."""
 
     framework = BACKEND
@@ -80,7 +80,7 @@ class KerasNetwork(KerasLayers):  # type: ignore[misc]
     def vjp(self, images: Array, v: Array) -> Array:
         return self._vjp([images, v, EVALUATING])[0]
 
-    def trainer(self, momentum: float, weight_decay: float) -> "KerasNetwork":
+    def trainer(self, momentum: float, weight_decay: float) -> "_KerasNetwork":
         super().trainer(momentum, weight_decay)
         trained = self.trainable()
         images = self.model.inputs[0]
@@ -106,4 +106,4 @@ def _turn(array: Array) -> Array:
     return array[::-1, ::-1] if array.ndim == 4 and BACKEND == "theano" else array
 
 
-serve(KerasNetwork)
+serve(_KerasNetwork)

@@ -11,7 +11,7 @@ from protocol import Array, Arrays, serve
 mx.set_default_device(mx.cpu)
 
 
-class MlxNetwork(LayersNetwork):  # type: ignore[misc]
+class _MlxNetwork(LayersNetwork):  # type: ignore[misc]
     """A network of `mlx.nn`'s layers, whose images are (N, H, W, C); a weight is held as its layer and its name."""
 
     framework = "mlx"
@@ -94,4 +94,4 @@ class MlxNetwork(LayersNetwork):  # type: ignore[misc]
         return float(loss)
 
 
-serve(MlxNetwork)
+serve(_MlxNetwork)

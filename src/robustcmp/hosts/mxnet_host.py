@@ -9,7 +9,7 @@ from mxnet.gluon import loss, nn
 from protocol import Array, serve
 
 
-class MXNetNetwork(ChannelsFirst):  # type: ignore[misc]
+class _MXNetNetwork(ChannelsFirst):  # type: ignore[misc]
     """A network of Gluon's layers."""
 
     framework = "mxnet"
@@ -77,4 +77,4 @@ class MXNetNetwork(ChannelsFirst):  # type: ignore[misc]
         return float(mean.asscalar())
 
 
-serve(MXNetNetwork)
+serve(_MXNetNetwork)

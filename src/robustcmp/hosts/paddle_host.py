@@ -10,7 +10,7 @@ from paddle import nn
 from protocol import Array, serve
 
 
-class PaddleNetwork(ChannelsFirst):  # type: ignore[misc]
+class _PaddleNetwork(ChannelsFirst):  # type: ignore[misc]
     """A network of `paddle.nn`'s layers."""
 
     framework = "paddle"
@@ -78,4 +78,4 @@ class PaddleNetwork(ChannelsFirst):  # type: ignore[misc]
         return float(loss)
 
 
-serve(PaddleNetwork)
+serve(_PaddleNetwork)

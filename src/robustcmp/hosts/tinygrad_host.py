@@ -12,7 +12,7 @@ from tinygrad.helpers import DEV
 DEV.value = "CPU"
 
 
-class TinygradNetwork(ChannelsFirst):  # type: ignore[misc]
+class _TinygradNetwork(ChannelsFirst):  # type: ignore[misc]
     """A network of `tinygrad.nn`'s layers."""
 
     framework = "tinygrad"
@@ -99,4 +99,4 @@ def _realize(array: Array) -> Any:
     return Tensor(np.ascontiguousarray(array)).realize()
 
 
-serve(TinygradNetwork)
+serve(_TinygradNetwork)

@@ -6,7 +6,7 @@ import copy
 import logging
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -187,6 +187,20 @@ class Classifier:
             raise ModelError(self.no_gradient)
         return self._numpy_layout(self._join(self._pull_back, images, v.astype(np.float32)))
 
+    def logits_and_vjp(
+        self, images: NDArray[np.float32], rise: Callable[..., tuple[NDArray[Any], NDArray[Any]]], *arrays: NDArray[Any]
+    ) -> tuple[NDArray[np.float32], NDArray[Any], NDArray[np.float32]]:
+        """Return logits (N, K), a loss (N,) and its gradient (N, H, W, C), in one pass where the framework can.
+
+        ``rise(logits, *arrays)``, on a batch of arrays with N entries each, returns the loss and its gradient (N, K) in
+        the logits.
+        """
+        if self.no_gradient:
+            raise ModelError(self.no_gradient)
+        parts = [*self.in_batches(partial(self._ask_and_pull_back, rise), images, *arrays)]
+        logits, loss, gradient = (np.concatenate(each) for each in zip(*parts, strict=True))
+        return logits, loss, self._numpy_layout(gradient)
+
     def forward(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return what the model answers to one batch of images (N, H, W, C), unchecked."""
         return self.ask(self.function, self._to_layout(images))
@@ -274,6 +288,31 @@ class Classifier:
         gradient = self.framework.vjp(pullback, x, filled_v, self._like)
         scaled: NDArray[np.float32] = np.ldexp(gradient[: len(images)], exponents[:, None, None, None])
         return scaled
+
+    def _ask_and_pull_back(
+        self,
+        rise: Callable[..., tuple[NDArray[Any], NDArray[Any]]],
+        images: NDArray[np.float32],
+        *arrays: NDArray[Any],
+    ) -> tuple[NDArray[np.float32], NDArray[Any], NDArray[np.float32]]:
+        n = len(images)
+        answers: list[NDArray[Any]] = []
+
+        def choose(filled: NDArray[np.float32]) -> NDArray[np.float32]:
+            logits = _check_rows(filled)[:n]
+            check_finite(logits)
+            loss, v = rise(logits, *arrays)
+            _, exponents = np.frexp(np.abs(v).max(axis=1))
+            answers.extend((logits, loss, exponents))
+            return pad(np.ldexp(v, -exponents[:, None]).astype(np.float32), len(filled))
+
+        (x,) = self._fill(self._to_layout(images))
+        pullback = self._pullback or self.framework.pullback(self.model)
+        gradient = self.framework.ask_and_pull_back(self.function, pullback, x, choose, self._like)
+        logits, loss, exponents = answers
+        if self._asked is not None:
+            self._asked(n)
+        return logits, loss, np.ldexp(gradient[:n], exponents[:, None, None, None])
 
     def _join(self, function: Callable[..., NDArray[np.float32]], *arrays: NDArray[Any]) -> NDArray[np.float32]:
         """Return what a function answers on batches of arrays."""
@@ -379,6 +418,7 @@ class Candidates:
     """
 
     def __init__(self, classifier: Classifier, make: frameworks.Make, *arrays: NDArray[Any]):
+        self.batch_size = classifier.batch_size
         self._classifier = classifier
         self._make = make
         self._arrays = list(arrays)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..errors import ModelError, UsageError
 from ..frameworks import Pullback
 from .model import FunctionsModel, check_wrapping
-from .outputs import BINARY
+from .preflight import BINARY
 
 Logits = Callable[[NDArray[np.float32]], NDArray[np.floating[Any]]]
 VJP = Callable[[NDArray[np.float32], NDArray[np.float32]], NDArray[np.floating[Any]]]

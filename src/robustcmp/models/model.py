@@ -16,8 +16,10 @@ from ..frameworks import DataFormat, Device
 from ..networks.architecture import Architecture
 from ..networks.weights import Weights
 from .classifier import Classifier, predict_named, unwrap
-from .outputs import LOGITS_EXPECTED, as_logits, check_outputs, pull_back_outputs
-from .preflight import in_unit_bounds
+from .preflight import BINARY, LOGITS_EXPECTED, in_unit_bounds
+
+OUTPUTS = ("logits", "probabilities", "binary-logit", "binary-probability")
+TINY = float(np.finfo(np.float32).tiny)
 
 
 class Model(fb.models.base.ModelWithPreprocessing):
@@ -71,7 +73,7 @@ class Model(fb.models.base.ModelWithPreprocessing):
         self.traceable = True
 
     def __call__(self, inputs: Any) -> Any:
-        return as_logits(super().__call__(inputs), self.outputs)
+        return _as_logits(super().__call__(inputs), self.outputs)
 
     def transform_bounds(self, *arguments: Any, **more: Any) -> fb.models.base.Model:
         """Return the model with other bounds, as Foolbox does, with tensors of which gradients can be taken."""
@@ -80,7 +82,7 @@ class Model(fb.models.base.ModelWithPreprocessing):
 
     def without_preprocessing(self, inputs: Any) -> Any:
         """Return the logits of tensors that are what the network itself takes."""
-        return as_logits(self._model(inputs), self.outputs)
+        return _as_logits(self._model(inputs), self.outputs)
 
     @property
     def weights(self) -> Weights | None:
@@ -146,7 +148,7 @@ class FunctionsModel(Model):
         _, std, flip_axis = self._preprocess_args  # transform_bounds keeps the bounds' change here
         inner = self._preprocess(ep.astensor(images)).raw
         if self.outputs != "logits":
-            v = pull_back_outputs(v, np.asarray(self._model(inner)), self.outputs)
+            v = _pull_back_outputs(v, np.asarray(self._model(inner)), self.outputs)
         gradient: NDArray[np.float32] = self._vjp(inner, v)
         if gradient.shape != images.shape:
             raise ModelError(
@@ -288,7 +290,7 @@ def check_wrapping(bounds: tuple[float, float], outputs: str) -> tuple[float, fl
         raise UsageError(f"bounds should be two finite numbers, the smaller one first; received {bounds!r}") from None
     if not (np.isfinite(lower) and np.isfinite(upper) and lower < upper):
         raise UsageError(f"bounds should be two finite numbers, the smaller one first; received {bounds}")
-    check_outputs(outputs)
+    _check_outputs(outputs)
     return lower, upper
 
 
@@ -421,3 +423,58 @@ def along(preprocessing: dict[str, Any], name: str, default: float) -> NDArray[n
     array = np.asarray(value if plain else ep.astensor(value).numpy(), np.float64)
     axis = preprocessing.get("axis")
     return array if axis is None else array.reshape(-1, *[1] * (-axis - 1))
+
+
+def _check_outputs(outputs: str) -> None:
+    """Raise `UsageError` for what no network is said to answer."""
+    if outputs not in OUTPUTS:
+        raise unknown("outputs", outputs, OUTPUTS)
+
+
+def _as_logits(answer: Any, outputs: str) -> Any:
+    """Return logits (N, K) of a tensor that holds what `outputs` says.
+
+    Probabilities become their logarithms, of which the softmax is the probabilities again; a floor keeps that of a
+    probability of exactly zero finite. One number for two classes, (N,) or (N, 1), becomes two: the logits (0, z), or
+    the logarithms of (1 - p, p).
+
+    Raises
+    ------
+    ModelError
+        There is not one number an image, where one for two classes was said.
+    """
+    if outputs == "logits":
+        return answer
+    x, restore = ep.astensor_(answer)
+    if outputs in BINARY:
+        if x.ndim not in (1, 2) or (x.ndim == 2 and x.shape[1] != 1):
+            raise ModelError(
+                f'with outputs="{outputs}" the model should return one number for each image, (N,) or (N, 1), received '
+                f"the shape {x.shape}"
+            )
+        x = x.reshape((-1, 1))
+        x = ep.concatenate([ep.zeros_like(x), x] if outputs == "binary-logit" else [1 - x, x], axis=1)
+    return restore(x if outputs == "binary-logit" else x.maximum(TINY).log())
+
+
+def _pull_back_outputs(v: NDArray[np.float32], answer: NDArray[np.float32], outputs: str) -> NDArray[np.float32]:
+    """Return what pulls Σ v·logits back to an answer: the gradient (of the answer's shape) of it.
+
+    Parameters
+    ----------
+    v : ndarray of float32, shape (N, K)
+        For the logits that `_as_logits` makes.
+    answer : ndarray of float32
+        What the network answered.
+    outputs : str
+        What that is.
+    """
+    if outputs == "logits":
+        return v
+    if outputs == "binary-logit":
+        return v[:, 1].reshape(answer.shape)
+    if outputs == "binary-probability":
+        p = answer.reshape(-1)
+        gradient = v[:, 1] / np.maximum(p, TINY) - v[:, 0] / np.maximum(1 - p, TINY)
+        return gradient.astype(np.float32).reshape(answer.shape)
+    return (v / np.maximum(answer, TINY)).astype(np.float32)

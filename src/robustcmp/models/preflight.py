@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import foolbox as fb
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +13,6 @@ from ..errors import HostError, ModelError
 from ..frameworks.base import generator_states
 from .batches import is_slow
 from .classifier import Classifier, check_finite, make_refusal, unwrap
-from .outputs import BINARY, LOGITS_EXPECTED, kind_of
 
 
 def in_unit_bounds(model: fb.models.base.Model) -> fb.models.base.Model:
@@ -21,6 +22,9 @@ def in_unit_bounds(model: fb.models.base.Model) -> fb.models.base.Model:
     return model
 
 
+BINARY = ("binary-logit", "binary-probability")
+LOGITS_EXPECTED = "but logits are expected: with probabilities, gradients vanish and success rates come out too low."
+SUMS_TO_ONE = 0.1  # within which probabilities do that are rounded to two decimals, or computed in bfloat16
 SOME = 8  # images that a model is asked about before any work
 SUSPICIOUS = 32  # of a model whose first answers seem to be no logits
 GRADIENTS = 64  # of images, that a model is asked for
@@ -98,10 +102,10 @@ def _check_outputs(name: str, classifier: Classifier, images: NDArray[np.float32
         )
     if outputs in BINARY:
         return
-    kind = kind_of(logits if outputs == "logits" else np.exp(logits.astype(np.float64)))
+    kind = _find_kind(logits if outputs == "logits" else np.exp(logits.astype(np.float64)))
     if outputs == "logits" and kind != "logits":
         logits = classifier.logits(images[:SUSPICIOUS])
-        kind = kind_of(logits)
+        kind = _find_kind(logits)
     if kind == outputs:
         return
     if outputs == "probabilities":
@@ -195,3 +199,12 @@ def check_gradient(
             "so gradient attacks on it are meaningless: check for rounding, detached tensors or saturated outputs"
         )
     return v, gradient
+
+
+def _find_kind(rows: NDArray[np.floating[Any]]) -> str:
+    """Say what answers (N, K) look like: ``"probabilities"``, other ``"values in [0, 1]"``, or ``"logits"``."""
+    if rows.shape[1] == 1 or (rows < 0).any():
+        return "logits"
+    if np.abs(rows.sum(axis=1, dtype=np.float64) - 1).max() <= SUMS_TO_ONE:
+        return "probabilities"
+    return "values in [0, 1]" if (rows <= 1).all() else "logits"

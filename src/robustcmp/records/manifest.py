@@ -79,6 +79,7 @@ class _Model(msgspec.Struct):
     cause: str = ""
     not_applicable: dict[str, str] = {}
     failed: dict[str, str] = {}
+    rounded: dict[str, Share] = {}  # success of each attack once its images are saved in 8 bits
     source_gradient: list[str] = []
     own_differences: list[str] = []
 
@@ -203,7 +204,7 @@ def suite_names() -> list[str]:
     """Return the names of the suites that ship.
 
     >>> suite_names()
-    ['autoattack', 'boundary-long', 'control', 'gate', 'guo2019', 'reference', 'smoke']
+    ['autoattack', 'autoattack-l2', 'boundary-long', 'control', 'gate', 'guo2019', 'reference', 'smoke']
     """
     return sorted(file.name.removesuffix(".toml") for file in SHIPPED.iterdir() if file.name.endswith(".toml"))
 

@@ -24,16 +24,34 @@ from .manifest import FORMAT, attack_records, check
 if TYPE_CHECKING:
     import xarray
 
+AXES = ("model", "training_seed", "attack", "repeat", "image", "epsilon")
 INDEXES = ("training_seed", "repeat", "image")  # those that are integers
 NUMBERS = "biuf"
 
 
-def write(file: h5py.File, content: xarray.Dataset) -> None:
-    """Write results into an HDF5 file."""
+Arrays = dict[str, NDArray[Any]]
+"""Variables and the axes that they are over, by their names."""
+
+
+def make_dataset(arrays: Arrays, records: Mapping[str, AttackRecord]) -> xarray.Dataset:
+    """Return results with the names of their axes."""
+    import xarray
+
+    dims = {name: dims for name, (dims, _) in _list_arrays(records)}
+    coords: dict[str, Any] = {name: arrays[name] for name in AXES}
+    coords["label"] = ("image", arrays["label"])
+    variables = {name: (dims[name], values) for name, values in arrays.items() if name in dims}
+    return xarray.Dataset(variables, coords)
+
+
+def write(file: h5py.File, arrays: Arrays, manifest: dict[str, Any]) -> None:
+    """Write results, and the manifest that they answer, into an HDF5 file."""
     import h5netcdf  # type: ignore[import-untyped, unused-ignore]
     from xarray.backends import H5NetCDFStore
 
     # With its order tracked, as `to_netcdf` has it, a file also holds the time at which it was written.
+    content = make_dataset(arrays, attack_records(manifest))
+    content.attrs["manifest"] = json.dumps(manifest, sort_keys=True)
     with h5netcdf.File(file, "w", track_order=False) as netcdf:
         per_image = [name for name, variable in content.data_vars.items() if "image" in variable.dims]
         compressed = {name: {"zlib": True, "complevel": 4, "shuffle": True} for name in per_image}
@@ -56,34 +74,30 @@ def manifest_of(file: sealed.Hdf5) -> dict[str, Any]:
         return manifest
 
 
-def read(file: sealed.Hdf5) -> tuple[xarray.Dataset, dict[str, Any]]:
-    """Read what `write` wrote, as `xarray.load_dataset` does in five times the time, and its manifest.
+def read(file: sealed.Hdf5) -> tuple[Arrays, dict[str, Any]]:
+    """Return the arrays that `write` wrote, and their manifest.
 
     Raises
     ------
     SealError
         An array has other axes, another length or another type than the manifest in the file says.
     """
-    import xarray
-
     manifest = manifest_of(file)
     records = attack_records(manifest)
-    axes: dict[str, NDArray[Any]] = {name: file.strings(name) for name in ("model", "attack")}
+    axes: Arrays = {name: file.strings(name) for name in ("model", "attack")}
     axes |= {name: _vector(file, name, np.int64) for name in INDEXES}
     axes["epsilon"] = _vector(file, "epsilon", np.float64)
     _check_axes(axes, manifest)
     sizes = {name: len(values) for name, values in axes.items()}
-    coords: dict[str, Any] = {name: (name, values) for name, values in axes.items()}
-    coords["label"] = ("image", file.array("label", np.int64, (sizes["image"],)))
-    variables = {}
+    variables: Arrays = {}
     for name, (dims, dtype) in sorted(_list_arrays(records)):
         if name in file.arrays:
-            variables[name] = (dims, _array(file, name, dims, dtype, sizes))
+            variables[name] = _array(file, name, dims, dtype, sizes)
         elif name in (*OWN_NAMES, "ran", "repeats", "epsilon_curve"):
             raise SealError(f"{name} is missing")
     _check_ran(variables, axes, manifest, records)
-    content = xarray.Dataset(variables, dict(sorted(coords.items())), {"manifest": file.attribute("manifest")})
-    return content, manifest
+    label = file.array("label", np.int64, (sizes["image"],))
+    return axes | variables | {"label": label}, manifest
 
 
 def _list_arrays(records: Mapping[str, AttackRecord]) -> Iterator[tuple[str, tuple[tuple[str, ...], DTypeLike | None]]]:
@@ -128,7 +142,7 @@ def _text(value: Any) -> Any:
     return value.decode("ascii", "replace") if isinstance(value, bytes) else value
 
 
-def _check_axes(axes: Mapping[str, NDArray[Any]], manifest: dict[str, Any]) -> None:
+def _check_axes(axes: Arrays, manifest: dict[str, Any]) -> None:
     """Raise `SealError` unless the axes are those of the manifest."""
     models = manifest["models"]
     expected = {
@@ -149,14 +163,14 @@ def _check_axes(axes: Mapping[str, NDArray[Any]], manifest: dict[str, Any]) -> N
 
 
 def _check_ran(
-    variables: Mapping[str, tuple[tuple[str, ...], NDArray[Any]]],
-    axes: Mapping[str, NDArray[Any]],
+    variables: Arrays,
+    axes: Arrays,
     manifest: dict[str, Any],
     records: Mapping[str, AttackRecord],
 ) -> None:
     """Raise `SealError` unless what ran, and how often, are the manifest's cells, and all values of it are there."""
-    _, ran = variables["ran"]
-    _, repeats = variables["repeats"]
+    ran = variables["ran"]
+    repeats = variables["repeats"]
     if not 1 <= repeats.min() <= repeats.max() == len(axes["repeat"]):
         raise SealError(f"expected from 1 to {len(axes['repeat'])} repeats, received {repeats.tolist()}")
     models, seeds, attacks = (axes[name].tolist() for name in DIMS[:3])

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import h5py
 import numpy as np
@@ -27,15 +27,21 @@ from numpy.typing import NDArray
 
 from .. import sealed
 from ..errors import SealError, StoreError, UsageError
-from ..files import LOCK, as_path, is_temporary, make_directory, remove_left_over, sole_writer, write_bytes_atomically
+from ..files import (
+    LOCK,
+    as_path,
+    is_temporary,
+    json_digest,
+    make_directory,
+    remove_left_over,
+    sole_writer,
+    write_bytes_atomically,
+)
 from ..limits import LAYER_VALUES
 from . import logs, results_file
 from .attack import OWN_NAMES, OWN_TYPES, AttackResult, Cell
 from .logs import Cost
 from .manifest import FORMAT, attack_records, check
-
-if TYPE_CHECKING:
-    import xarray
 
 COMPRESSED = {"compression": "gzip", "compression_opts": 4, "shuffle": True}
 
@@ -54,6 +60,7 @@ class Run:
         self.temporary = False  # whether the directory goes with this object
         self._keys: dict[str, int] = {}  # of the cells that it lists, with their numbers of images
         self._axes: dict[str, dict[str, int]] = {}  # of the same cells: how many each of their extras has
+        self._question = ""  # what tells its outcomes from those of another question in the same directory
 
     @classmethod
     def create(cls, directory: str | os.PathLike[str] | None, keep_images: bool = True) -> Run:
@@ -174,6 +181,7 @@ class Run:
 
     def _know(self, manifest: dict[str, Any]) -> None:
         """Keep what a manifest says that is needed for each cell."""
+        self._question = json_digest({"cells": manifest["cells"]})
         self._keys = dict.fromkeys((cell["key"] for cell in manifest["cells"]), manifest["images"]["used"])
         axes = {
             attack: {name: 1 + len(extra.dims) for name, extra in record.extras.items() if extra.in_results}
@@ -305,19 +313,17 @@ class Run:
 
     # arrays beside the cells ---------------------------------------------------------------------------------------
 
-    def write_arrays(self, name: str, answers: str, arrays: Mapping[str, NDArray[Any]]) -> None:
+    def write_arrays(self, name: str, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Write `NAME.h5` with the question that its arrays belong to."""
 
         def write(file: h5py.File) -> None:
             for array_name, values in arrays.items():
                 file.create_dataset(array_name, data=values, track_times=False, **COMPRESSED)
-            file.attrs["answers"] = answers
+            file.attrs["answers"] = self._question
 
         write_bytes_atomically(self.directory / f"{name}.h5", sealed.hdf5(name, write))
 
-    def read_arrays(
-        self, name: str, answers: str, read: Callable[[sealed.Hdf5], T], limit: int = sealed.LARGEST
-    ) -> T | None:
+    def read_arrays(self, name: str, read: Callable[[sealed.Hdf5], T], limit: int = sealed.LARGEST) -> T | None:
         """Return what `read` makes of what `write_arrays` wrote, once it has checked what the file declares.
 
         None if there is nothing, or it belongs to another question. A file of more than `limit` bytes is broken.
@@ -330,7 +336,7 @@ class Run:
         path = self.directory / f"{name}.h5"
         try:
             with sealed.open_hdf5(path, name, limit=limit) as file:
-                if file.attribute("answers") != answers:
+                if file.attribute("answers") != self._question:
                     return None
                 return read(file)
         except FileNotFoundError:
@@ -338,7 +344,7 @@ class Run:
         except SealError as error:
             raise _answer_error(path, error) from None
 
-    def write_clean(self, answers: str, images: NDArray[np.float32]) -> None:
+    def write_clean(self, images: NDArray[np.float32]) -> None:
         """Write the clean images (N, H, W, C) that were attacked, with the question that they belong to.
 
         Nothing is written where they are there already, or adversarial images are not kept either. A broken file is
@@ -347,13 +353,13 @@ class Run:
         if not self.keep_images:
             return
         try:
-            if self.read_clean(answers) is not None:
+            if self.read_clean() is not None:
                 return
         except StoreError:
             _log.warning("%s is broken and is written anew", self.directory / "clean.h5")
-        self.write_arrays("clean", answers, {"images": images.astype(np.float32)})
+        self.write_arrays("clean", {"images": images.astype(np.float32)})
 
-    def read_clean(self, answers: str) -> NDArray[np.float32] | None:
+    def read_clean(self) -> NDArray[np.float32] | None:
         """Return the clean images, or None if there are none, or they belong to another question.
 
         Raises
@@ -361,7 +367,7 @@ class Run:
         StoreError
             The file is broken.
         """
-        return self.read_arrays("clean", answers, self._clean)
+        return self.read_arrays("clean", self._clean)
 
     def _clean(self, file: sealed.Hdf5) -> NDArray[np.float32]:
         """Return the clean images of their file, or raise `SealError` if they are none, before they are read."""
@@ -401,14 +407,13 @@ class Run:
 
     # results -----------------------------------------------------------------------------------------------------
 
-    def write_results(self, results: xarray.Dataset, manifest: dict[str, Any]) -> None:
+    def write_results(self, arrays: results_file.Arrays, manifest: dict[str, Any]) -> None:
         """Write `results.h5` with the manifest that it answers, unless the same is there already."""
-        answered = results.assign_attrs(manifest=json.dumps({"format": FORMAT} | manifest, sort_keys=True))
-        content = sealed.hdf5("results", lambda file: results_file.write(file, answered))
+        content = sealed.hdf5("results", lambda file: results_file.write(file, arrays, {"format": FORMAT} | manifest))
         if not self.has_results or sealed.read_bytes(self._results_path) != content:
             write_bytes_atomically(self._results_path, content)
 
-    def read_results(self) -> tuple[xarray.Dataset, dict[str, Any]]:
+    def read_results(self) -> tuple[results_file.Arrays, dict[str, Any]]:
         """Return what `write_results` wrote.
 
         Raises
@@ -419,9 +424,8 @@ class Run:
             The file is broken.
         """
         with self._results() as file:
-            content, answered = results_file.read(file)
-        del content.attrs["manifest"]
-        return content, self._check_answered(answered)
+            arrays, answered = results_file.read(file)
+        return arrays, self._check_answered(answered)
 
     def check_results(self) -> None:
         """Check that `results.h5` is as it was written, and answers the manifest; raise as `read_results` does."""
@@ -435,12 +439,12 @@ class Run:
             raise UsageError(self._resume_hint)
         return manifest
 
-    def write_answer(self, name: str, answers: str, content: dict[str, Any]) -> None:
+    def write_answer(self, name: str, content: dict[str, Any]) -> None:
         """Write `NAME.json`, with what it is an answer to."""
-        text = sealed.to_json(name, {"answers": answers, name: content})
+        text = sealed.to_json(name, {"answers": self._question, name: content})
         write_bytes_atomically(self.directory / f"{name}.json", text.encode())
 
-    def read_answer(self, name: str, answers: str, read: Callable[[dict[str, Any]], T]) -> T | None:
+    def read_answer(self, name: str, read: Callable[[dict[str, Any]], T]) -> T | None:
         """Return what `read` makes of what `write_answer` wrote, None if there is nothing, or of something else.
 
         Raises
@@ -453,7 +457,7 @@ class Run:
             with sealed.seal_errors():
                 content = sealed.read_json(path, name)
                 json.dumps(content, ensure_ascii=False).encode()  # half a surrogate pair is no text
-                return read(content[name]) if content["answers"] == answers else None
+                return read(content[name]) if content["answers"] == self._question else None
         except FileNotFoundError:
             return None
         except SealError as error:

@@ -55,8 +55,8 @@ def verify(run: Run) -> Iterator[Finding]:
     readers: dict[Path, Callable[[], object]] = {
         run.cell_path(key): partial(run.check_cell, key) for key in stored_keys
     }
-    readers |= {run.directory / f"{name}.h5": partial(run.read_arrays, name, "", lambda file: None) for name in ARRAYS}
-    readers |= {run.directory / f"{name}.json": partial(run.read_answer, name, "", dict) for name in ANSWERS}
+    readers |= {run.directory / f"{name}.h5": partial(run.read_arrays, name, lambda file: None) for name in ARRAYS}
+    readers |= {run.directory / f"{name}.json": partial(run.read_answer, name, dict) for name in ANSWERS}
     if manifest and run.has_results:
         readers[results] = run.check_results
     elif manifest:

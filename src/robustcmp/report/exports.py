@@ -17,7 +17,7 @@ from ..analysis.results import Results
 from ..errors import printable
 from ..untrusted import read_toml
 from .format import fixed
-from .words import latex_caption
+from .words import find_own_repeats, latex_caption
 
 if TYPE_CHECKING:
     import pandas
@@ -33,8 +33,8 @@ def write_adversarials(results: Results, directory: Path) -> int:
     from PIL import Image
 
     written = 0
-    labels = results.dataset.label.values
-    places = results.dataset.image.values
+    labels = results.arrays["label"]
+    places = results.arrays["image"]
     for model in results.models:
         for attack in (attack for attack in results.attacks if results.has_adversarials(model, attack)):
             images = np.rint(results.adversarials(model, attack) * 255).astype(np.uint8)
@@ -103,7 +103,7 @@ def _rate(results: Results, about: dict[str, Any], attack: str) -> dict[str, Any
         "success_rate": float(np.count_nonzero(success)) / success.size,
         "low": low,
         "high": high,
-        "repeat_std": 0.0 if results.deterministic(attack) else root_mean_std(success.mean(axis=2)),
+        "repeat_std": 0.0 if results.attack_records[attack].deterministic else root_mean_std(success.mean(axis=2)),
     }
 
 
@@ -118,7 +118,7 @@ def to_json(results: Results) -> dict[str, Any]:
         "model": about.get("model"),
         "dataset": about.get("dataset"),
         "recipe": about.get("recipe"),
-        "training_seeds": results.training_seeds,
+        "training_seeds": results.arrays["training_seed"].tolist(),
         "suite": results.manifest["suite"]["name"],
         "images": results.manifest["images"]["used"],
         "repeats": results.manifest["repeats"],
@@ -128,7 +128,7 @@ def to_json(results: Results) -> dict[str, Any]:
         "success_std": _tabulate(results, results.repeat_std),
         "indicator": results.indicator or None,
         "clean_accuracy": results.clean_accuracy,
-        "correct_by_all": results.correct_by_all,
+        "correct_by_all": results.manifest["images"]["correct_by_all"],
         "out": None if results.run.temporary else str(results.run.directory),
         "verdicts": [asdict(verdict) for verdict in results.verdicts],
         "intervals": _tabulate(results, results.interval),
@@ -143,9 +143,9 @@ def to_json(results: Results) -> dict[str, Any]:
     if results.has_several_trainings:
         summary["training_intervals"] = _tabulate(results, results.trainings.interval)
     parts = {
-        "own_repeats": results.own_repeats,
-        "not_applicable": results.not_applicable,
-        "failed": results.failed,
+        "own_repeats": find_own_repeats(results),
+        "not_applicable": results.reasons("not_applicable"),
+        "failed": results.reasons("failed"),
         "same_weights": results.same_weights,
         "twins": [pair._asdict() for pair in results.twins],
     }
@@ -157,7 +157,7 @@ def to_json(results: Results) -> dict[str, Any]:
     if results.has_deployments:
         summary["sources"] = results.sources
         networks = results.deployed_networks.to_dict("records")
-        summary["deployments"] = {"networks": networks, "differences": results.deployments().to_dict("records")}
+        summary["deployments"] = {"networks": networks, "differences": results.deployments.to_dict("records")}
     plain: dict[str, Any] = _without_nan(summary)
     return plain
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Any
 from xml.etree import ElementTree
 
 import msgspec
@@ -82,7 +83,7 @@ def table(gate: Gate) -> Table:
     rates = [Column("baseline", percent), Column("new", percent)]
     differences = [Column("difference", _signed_points), Column("at most", _signed_points)]
     columns = [*names("model", "attack"), *rates, *differences, *names("answer")]
-    rows = [
+    rows: list[tuple[Any, ...]] = [
         (
             verdict.model,
             verdict.attack,
@@ -94,6 +95,9 @@ def table(gate: Gate) -> Table:
         )
         for verdict in gate.attacks
     ]
+    if any(verdict.rounded is not None for verdict in gate.attacks):
+        columns.append(Column("both in 8 bits", _write_rounded))
+        rows = [(*row, verdict) for row, verdict in zip(rows, gate.attacks, strict=True)]
     title = f"Images fooled, and by how many points more of the new model (95 % upper bound; baseline {gate.baseline})"
     return Table(title, columns, rows)
 
@@ -128,6 +132,13 @@ def write_junit(gate: Gate) -> str:
     for name, count in counts.items():
         suite.set(name, str(count))
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True)
+
+
+def _write_rounded(verdict: AttackVerdict) -> str:
+    """Return both success rates after rounding to 8 bits."""
+    if verdict.baseline_rounded is None or verdict.rounded is None:
+        return ""
+    return f"{100 * verdict.baseline_rounded:.1f}, {100 * verdict.rounded:.1f}"
 
 
 def _signed_points(value: float) -> str:

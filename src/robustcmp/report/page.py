@@ -243,12 +243,13 @@ LEADS = {
     ),
     "checks": "A success rate means nothing if the attack is broken.",
     "gallery": (
-        "The same images in every model's first training, those that were fooled first. A perturbation is stretched to "
-        "the full range; grey is no change."
+        "Images that fool at least one model, in every model's first training. A perturbation is stretched to the full "
+        "range; grey is no change."
     ),
     "notes": "What the figures depend on, and what the words mean.",
 }
 NO_GALLERY = "The adversarial images were not stored with this run, so there is no gallery."
+NOTHING_FOOLED = "No image that was stored fools a model."
 IN_THE_TABLE = "The figures stand in the tables of this page and in `robustcmp report --format csv`."
 
 
@@ -312,7 +313,7 @@ def _choose_conditioned(results: Results) -> Sequence[str]:
 
 
 def _ranks(results: Results, pictures: Pictures | None) -> list[Block]:
-    if results.same_weights or not results.has_indicator:
+    if not results.indicator:
         return []
     indicator, *variants = tables.of_section(results, "ranks")
     blocks = [Block("table", indicator), Block("folded", variants)]
@@ -326,7 +327,7 @@ def _deployments(results: Results, pictures: Pictures | None) -> list[Block]:
     if not results.has_deployments:
         return []
     drawn = []
-    if len(results.deployments()):
+    if len(results.deployments):
         drawn = _draw(results, pictures, plots.deployments.draw, "deployed minus source", results.attacks)
     return [*drawn, *_fold(results, "deployments"), Block("list", words.deployment_notes(results))]
 
@@ -345,10 +346,13 @@ def _gallery(results: Results, _pictures: Pictures | None) -> list[Block]:
     if not attacks:
         return [Block("text", NO_GALLERY)]
     images = max(2, min(MOST_IMAGES, TILES // (len(attacks) * len(results.models))))
-    rows = [_gallery_row(results, row) for attack in attacks for row in choose_outcomes(results, attack, images)]
+    chosen = [row for attack in attacks for row in choose_outcomes(results, attack, images)]
+    rows = [_gallery_row(results, row) for row in chosen if any(outcome.is_fooled for outcome in row)]
+    if not rows:
+        return [Block("text", NOTHING_FOOLED)]
     rows.sort(key=lambda row: -sum(tile["outcome"] == "fooled" for tile in row["tiles"]))
     choices = {
-        "attack": attacks,
+        "attack": [attack for attack in attacks if any(row["attack"] == attack for row in rows)],
         "model": results.models,
         "class": [str(label) for label in sorted({row["label"] for row in rows})],
         "outcome": ["fooled", "held"],
@@ -363,7 +367,7 @@ def _gallery_row(results: Results, row: Sequence[Outcome]) -> dict[str, Any]:
     return {
         "attack": first.attack,
         "label": first.label,
-        "image": int(results.dataset.image.values[first.position]),
+        "image": int(results.arrays["image"][first.position]),
         "clean": png(first.clean),
         "tiles": [
             {

@@ -200,6 +200,7 @@ class LiveTable(_Shown):
         self._step = what
         self._steps = steps
         self._done = 0
+        self._live.start()  # once more for health checks, below the rates that were found
 
     def step(self) -> None:
         self._done += 1
@@ -231,7 +232,8 @@ class LiveTable(_Shown):
             passed = f"{printable(self._step)}{count} · {passed}"
         elif self._attack in self.attacks:
             tally = self.attacks[self._attack]
-            passed = f"{self._attack}: {tally.finished} of {tally.cells} · {passed} · {self._say_left()}"
+            parts = [f"{self._attack}: {tally.finished} of {tally.cells}", passed, self._say_left()]
+            passed = " · ".join(filter(None, parts))
         status = Text(passed, style="bold")
         if not self.attacks:
             return status

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable
 from itertools import combinations, product
 from typing import TYPE_CHECKING, Any
 
 from ..analysis.deployments import DEPLOYED_MARGIN, SUCCESS
-from ..analysis.indicator import find_variants, indicator_terms, robustness_indicator
+from ..analysis.figures import deviate, find_failed_starts
+from ..analysis.indicator import find_published_rates, find_variants, indicator_terms, robustness_indicator
+from ..analysis.outcomes import split_variance
 from ..analysis.results import Results
 from ..analysis.significance import ALL, ALPHA, OF_DISTANCES, of_distances
 from ..analysis.statistics import Interval
+from ..analysis.verdicts import find_within_noise
 from ..errors import UsageError
 from .format import (
     EVERYTHING,
@@ -140,15 +143,23 @@ def _success(results: Results) -> Table:
         columns.append(Column("95 % over trainings", interval(percent)))
         columns.append(Column("sd over trainings", percent))
     rows = [_success_row(results, attack, model) for attack, model in product(results.attacks, results.models)]
+    rounded = [results.rounded_rate(model, attack) for attack, model, *_ in rows]
+    if not all(map(math.isnan, rounded)):
+        columns.append(Column("in 8 bits", percent))
+        for row, rate in zip(rows, rounded, strict=True):
+            row.append(rate)
     if not results.same_weights:
         columns.append(Column("P", number))
-        terms = indicator_terms(results.indicator_rates())
+        terms = indicator_terms(results.rates(results.indicator_attacks))
+        within_noise = find_within_noise(results)
         for row in rows:
-            row.append(_term(results, terms, row[0], row[1]))
-        if results.paper:
+            term = terms[row[1]].get(row[0], math.nan)
+            is_noise = row[0] in within_noise and row[1] in results.sources
+            row.append(f"{number(term)} {WITHIN_NOISE}" if is_noise else term)
+        if published := find_published_rates(results.manifest):
             columns.append(Column("paper", percent))
             for row in rows:
-                row.append(results.paper.get(without_version(row[1]), {}).get(row[0], math.nan))
+                row.append(published.get(without_version(row[1]), {}).get(row[0], math.nan))
     return Table("Success rates: the share of images on which the attack succeeds", columns, rows)
 
 
@@ -156,7 +167,7 @@ def _success_row(results: Results, attack: str, model: str) -> list[Any]:
     has_run = bool(results.seeds(model, attack))
     rate = results.rate(model, attack) if has_run else _absent(results, model, attack)
     deviation: Any = results.repeat_std(model, attack) if has_run else math.nan
-    if results.deterministic(attack):
+    if results.attack_records[attack].deterministic:
         deviation = "deterministic"
     row = [attack, model, rate, results.interval(model, attack), deviation]
     if not results.has_several_trainings:
@@ -164,13 +175,6 @@ def _success_row(results: Results, attack: str, model: str) -> list[Any]:
     if not has_run:
         return [*row, (math.nan, math.nan), math.nan]
     return [*row, results.trainings.interval(model, attack), results.trainings.std(model, attack)]
-
-
-def _term(results: Results, terms: Mapping[str, Mapping[str, float]], attack: str, model: str) -> Any:
-    """Return P, marked where the order of the models may be chance."""
-    value = terms[model].get(attack, math.nan)
-    is_noise = attack in results.within_noise and model in results.sources
-    return f"{number(value)} {WITHIN_NOISE}" if is_noise else value
 
 
 def _differences(results: Results) -> list[Table]:
@@ -242,7 +246,7 @@ def _variance(results: Results) -> list[Table]:
     if results.same_weights or not (results.outcomes and results.compares_sources):
         return []
     try:
-        components = results.variance().reset_index().to_dict("records")
+        components = split_variance(results.outcomes).reset_index().to_dict("records")
     except UsageError:
         return []
     parts = {
@@ -259,7 +263,7 @@ def _variance(results: Results) -> list[Table]:
 def _indicator(results: Results) -> Table:
     """Return R of each model, with its range and rank shares; clean accuracy alone where no attack is for R."""
     accuracy = Column("clean accuracy", percent_2)
-    if not results.has_indicator:
+    if not results.indicator:
         rows = [[model, results.clean_accuracy[model]] for model in results.models]
         return Table("Accuracy on all images, without an attack", [Column("model"), accuracy], rows)
     columns = [Column("model"), Column("R", number)]
@@ -269,7 +273,7 @@ def _indicator(results: Results) -> Table:
         columns += [Column("bootstrap range", interval(number)), Column(ranks, shares)]
     without = _without_failed_starts(results)
     columns += [*(Column(f"R without {attack}", number) for attack in without), accuracy]
-    published = robustness_indicator(results.paper) if results.paper else {}
+    published = robustness_indicator(find_published_rates(results.manifest))
     if published:
         columns.append(Column("paper's R, with Theano", number))
     rows = []
@@ -287,9 +291,9 @@ def _indicator(results: Results) -> Table:
 def _without_failed_starts(results: Results) -> dict[str, dict[str, float]]:
     """Return R without each attack that could not begin on some images."""
     without = {}
-    for attack in results.failed_starts:
+    for attack in find_failed_starts(results):
         if attack in results.indicator_attacks:
-            rates = results.indicator_rates()
+            rates = results.rates(results.indicator_attacks)
             others = {model: {a: r for a, r in of.items() if a != attack} for model, of in rates.items()}
             without[attack] = robustness_indicator(others)
     return without
@@ -324,13 +328,11 @@ def _of_attack(results: Results, attack: str) -> Table:
 
 def _exact_rates(results: Results) -> Table:
     """Return the expectation over all draws of positions."""
-    rate = results.exact_pixel.success_rate.mean("training_seed")
-    sd = results.exact_pixel.success_sd.mean("training_seed")
     columns = [*names("attack", "model"), Column("expected success", percent_2), Column("sd of a draw", percent_2)]
     rows = [
-        [attack, model, *(float(of.sel(model=model, attack=attack)) for of in (rate, sd))]
+        [attack, model, float(p.mean(axis=1).mean()), float(deviate(p).mean())]
         for attack in results.exact_pixel.attacks
-        for model in results.models
+        for model, p in (results.exact_pixel.probabilities(attack) or {}).items()
     ]
     return Table("Expected success over all draws of positions (exact)", columns, rows)
 
@@ -369,7 +371,7 @@ def _conditioning(results: Results) -> list[Table]:
     """Return success rates on the images that one, a few and all models classify correctly; none where not measured."""
     if results.same_weights or results.conditioned is None or len(results.labels) < 2:
         return []
-    curves = results.conditioning()
+    curves = results.conditioned.curve()
     sizes = sorted({1, len(results.models), len(results.labels)})
     columns = [*names("attack", "model"), *(Column(plural(size, "model"), percent) for size in sizes)]
     rates = curves.set_index(["attack", "model", "models"]).success_rate
@@ -428,7 +430,7 @@ def _size(row: Row) -> str:
 
 def _deployments(results: Results) -> Table:
     """Return a row per deployment and attack: how much easier it is to fool than its source."""
-    frame = results.deployments()
+    frame = results.deployments
     over = "trainings" if (frame.trainings > 1).any() else "images"
     nominally = "nominally " if over == "trainings" else ""
     columns = [Column("deployment"), Column("attack"), Column("source", str), Column("deployed", str)]

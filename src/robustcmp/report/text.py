@@ -51,7 +51,7 @@ def summary(results: Results, width: int | None = None, color: bool = False) -> 
     for warning in warnings[:MOST_NOTES]:
         console.print(f"• {warning}")
     if len(warnings) > MOST_NOTES:
-        console.print(f"• and {len(warnings) - MOST_NOTES} more notes, with --full")
+        console.print(f"• and {len(warnings) - MOST_NOTES} more, with --full")
     return "\n".join(line.rstrip() for line in stream.getvalue().rstrip("\n").splitlines())
 
 

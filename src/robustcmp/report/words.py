@@ -20,10 +20,12 @@ from ..analysis.deployments import (
     SUCCESS,
     answers_alike,
 )
+from ..analysis.figures import find_failed_starts
+from ..analysis.indicator import find_published_rates
 from ..analysis.planning import ESTIMATE, SAME, UPPER_LIMIT
 from ..analysis.results import Results
 from ..analysis.significance import ALPHA
-from ..analysis.verdicts import MEDIANS, Verdict, together
+from ..analysis.verdicts import MEDIANS, Verdict, find_within_noise, together
 from ..records.answers import FAIL, NOT_APPLICABLE, NOTED, PASS, Check, Checked
 from .format import detectable_points, distance, number, p_text, percent, percent_2, plural, points, whole
 
@@ -43,6 +45,7 @@ def _group(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
     return groups
 
 
+UNNAMED = "own"  # the design of networks of the user's own
 ZOO_SOURCES = ("own", "zoo")  # of weights that were trained here, or ship
 
 
@@ -52,7 +55,10 @@ ZOO_SOURCES = ("own", "zoo")  # of weights that were trained here, or ship
 def title(results: Results) -> str:
     """Return the heading of a run."""
     about = results.manifest["about"]
-    subject = " on ".join(about[key] for key in ("model", "dataset") if about.get(key))
+    model = about.get("model")
+    if model == UNNAMED:
+        model = " and ".join(results.models) if len(results.models) <= NAMED else ""
+    subject = " on ".join(part for part in (model, about.get("dataset")) if part)
     return ", ".join(part for part in (subject, f"suite {results.manifest['suite']['name']}") if part)
 
 
@@ -76,7 +82,7 @@ def describe_setting(results: Results) -> str:
     used = results.manifest["images"]["used"]
     if results.on_all_images:
         return f"{compared}; {used:,} images of the test set, also misclassified ones"
-    classify = f"all {len(names)} classify" if len(names) > 1 else "the model classifies"
+    classify = {1: "the model classifies", 2: "both classify"}.get(len(names), f"all {len(names)} classify")
     return f"{compared}; {used:,} images that {classify} correctly"
 
 
@@ -124,7 +130,7 @@ def answer(results: Results) -> str:
         return f"Only one {'model' if len(results.labels) == 1 else 'framework'}: there is nothing to compare."
     if unsound := _unsound(results):
         return f"No answer yet: {unsound}. Check bounds and preprocessing first."
-    if results.is_uneven:
+    if results.single_trainings:
         return f"Frameworks cannot be compared: {', '.join(results.single_trainings)} has one training."
     different = [verdict for verdict in verdicts if verdict.different]
     if different:
@@ -236,14 +242,18 @@ def all_together(results: Results) -> list[str]:
 
 
 def spread(results: Results) -> list[str]:
-    """Say how far trainings of one framework are apart, or that there is one training of each."""
+    """Say how far trainings of one framework are apart at most, or that there is one training of each."""
     if not results.verdicts:
         return []
     if not results.has_several_trainings:
         return [ONE_EACH] if _is_of_the_zoo(results) else []
-    furthest = max(float(np.ptp(rates)) for outcomes in results.outcomes for rates in outcomes.rates.values())
+    widths = {
+        outcomes.attack: max(float(np.ptp(rates)) for rates in outcomes.rates.values()) for outcomes in results.outcomes
+    }
+    attack = max(widths, key=lambda name: widths[name])
     unit = "framework" if _is_of_the_zoo(results) else "model"
-    return [f"Trainings of one {unit} differ by up to {points(furthest)} points."] if furthest else []
+    width = points(widths[attack])
+    return [f"Trainings of one {unit} differ by up to {width} points under {attack}."] if widths[attack] else []
 
 
 def answers(results: Results) -> list[str]:
@@ -289,9 +299,9 @@ def _explain(results: Results) -> list[str]:
     if results.verdicts:
         terms |= OF_FRAMEWORKS if results.level == "frameworks" else OF_MODELS
         terms |= EXCLUDED
-    if results.has_indicator and not results.same_weights:
+    if results.indicator:
         terms |= OF_RANKS
-    if results.within_noise:
+    if find_within_noise(results):
         terms[WITHIN_NOISE] = "the test of all models finds no difference, so the order in P may be chance."
     return [f"{term}: {meaning}" for term, meaning in terms.items()]
 
@@ -303,6 +313,7 @@ WITHIN_NOISE = "(within noise)"
 
 NARROW = 0.25  # range of images
 NAMED = 3  # models of which a failed check gives its figure
+OF_THE_PAPER = "paper: Guo et al., Fig. 6, measured on their own trained models and images."
 NO_CHECKS = "Health checks have not been run; `ev.run_checks()` runs them."
 
 
@@ -325,7 +336,7 @@ def notes(results: Results) -> list[str]:
         *_twin_notes(results),
         *(deployment_notes(results) if results.has_deployments else []),
         *(check_notes(results.checked) if results.checked else [NO_CHECKS]),
-        *(["paper: Guo et al., Fig. 6, measured on their own trained models and images."] if results.paper else []),
+        *([OF_THE_PAPER] if find_published_rates(results.manifest) else []),
         *_explain(results),
     ]
 
@@ -342,12 +353,18 @@ def warnings(results: Results) -> list[str]:
     ]
 
 
+def find_own_repeats(results: Results) -> dict[str, int]:
+    """Return the attacks that have fewer repeats than others, and how many."""
+    counts = {attack: results.repeats(attack) for attack in results.attacks}
+    return {attack: count for attack, count in counts.items() if count < results.manifest["repeats"]}
+
+
 def _repeats(results: Results) -> str:
     """Say how often random attacks were repeated."""
     text = plural(results.manifest["repeats"], "repeat")
-    for attack, repeats in results.own_repeats.items():
+    for attack, repeats in find_own_repeats(results).items():
         text += f" ({attack} {repeats})"
-    if results.is_spread:
+    if results.manifest.get("spread", False):
         text += " per training, each with its own draws"
     return text
 
@@ -360,9 +377,10 @@ def _condition(results: Results) -> str:
         )
     count = len(results.manifest["models"])
     classify = f"all {count} models classify" if count > 1 else "the model classifies"
+    share = percent(results.manifest["images"]["correct_by_all"])
     return (
-        f"All rates are conditional on images that {classify} correctly ({percent(results.correct_by_all)} of the test "
-        "set); adding or removing a model changes the subset, every rate and R."
+        f"All rates are conditional on images that {classify} correctly ({share} of the test set); adding or "
+        "removing a model changes the subset, every rate and R."
     )
 
 
@@ -435,21 +453,22 @@ def _abbreviate(names: Sequence[str], most: int) -> str:
 
 def _absences(results: Results) -> list[str]:
     """Say where attacks could not run, and which of them are not in R."""
+    failed = results.reasons("failed")
     sentences = [
         f"{attack} is not applicable to {labels}: {why}"
-        for (attack, why), labels in _models_by_reason(results.not_applicable)
+        for (attack, why), labels in _models_by_reason(results.reasons("not_applicable"))
     ]
     sentences += [
         f"{attack} failed on {labels}: {why} Rerun the same command to try it again."
-        for (attack, why), labels in _models_by_reason(results.failed)
+        for (attack, why), labels in _models_by_reason(failed)
     ]
-    if results.failed:
-        sentences.append(f"No health checks of {', '.join(results.failed)}, because an attack failed.")
+    if failed:
+        sentences.append(f"No health checks of {', '.join(failed)}, because an attack failed.")
     beside = [attack for attack, record in results.attack_records.items() if not record.in_indicator]
     left_out = [attack for attack in results.attacks if attack not in [*results.common_attacks, *beside]]
     if left_out:
         sentences.append(f"Excluded from R because not every model ran it: {', '.join(left_out)}.")
-    for attack in results.failed_starts:
+    for attack in find_failed_starts(results):
         sentences.append(
             f"{attack}: some images have no starting point, so the attack could not begin. These failures are no sign "
             f"of robustness; R is also given without {attack}."
@@ -467,7 +486,7 @@ def _attack_notes(results: Results) -> list[str]:
     """Say what attacks say of themselves, and which of them stand beside R."""
     sentences = []
     beside = [attack for attack, record in results.attack_records.items() if not record.in_indicator]
-    if beside and results.has_indicator:
+    if beside and results.indicator:
         sentences.append(f"A reference beside R, not in it: {', '.join(beside)}.")
     by_note = _group((note, attack) for attack in results.attacks for note in results.attack_records[attack].notes)
     sentences += [f"{', '.join(attacks)}: {note}" for note, attacks in by_note.items()]
@@ -592,7 +611,7 @@ def answer_deployed(results: Results) -> str:
     """Return in a few sentences which deployments are easier or harder to fool than their sources."""
     strangers = _find_strangers(results)
     sentences = list(strangers.values())
-    rows = [row for row in results.deployments().to_dict("records") if row["deployment"] not in strangers]
+    rows = [row for row in results.deployments.to_dict("records") if row["deployment"] not in strangers]
     if rows:
         sentences += _compare_deployed([row for row in rows if not row["not_compared"]])
     else:
@@ -652,7 +671,7 @@ def deployment_notes(results: Results) -> list[str]:
         "A deployment and its source are one training, attacked on the same images with the same draws: everything is "
         "paired. A conversion that keeps float32 has to pass the same-weights control."
     ]
-    if SOURCE in set(results.deployments().gradient):
+    if SOURCE in set(results.deployments.gradient):
         sentences.append(
             f"{BY_SOURCE} FGSM by the source's gradient: its candidates were made for the source, so fewer of them may "
             "fool the deployed network than its own gradient would find."
@@ -680,10 +699,9 @@ def _file_notes(results: Results) -> list[str]:
         if _is_own_file(models[entry["model"][0], entry["model"][1]])
         and not answers_alike(entry["logits"], entry["changed"])
     ]
-    for model in results.manifest["models"]:
-        if _is_own_file(model) and model["info"]["deployment"]["notes"]:
-            each = "; ".join(model["info"]["deployment"]["notes"])
-            sentences.append(f"{model['name']} ({model['info']['source']}): {each}.")
+    own_files = [model for model in results.manifest["models"] if _is_own_file(model)]
+    by_note = _group((note, model["name"]) for model in own_files for note in model["info"]["deployment"]["notes"])
+    sentences += [f"{', '.join(dict.fromkeys(files))}: {note}." for note, files in by_note.items()]
     if any(model.get("own_differences") for model in results.manifest["models"]):
         sentences.append(
             "FGSM by finite differences (² in tables) follows the deployed network's own answers. Where these are "

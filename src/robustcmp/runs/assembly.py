@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..records.attack import DIMS, OWN_NAMES, AttackRecord, Cell, collect_extras
+from ..records.attack import OWN_NAMES, AttackRecord, Cell, collect_extras
+from ..records.results_file import Arrays
 from ..records.store import Run
-
-if TYPE_CHECKING:
-    import xarray
 
 EMPTY: dict[str, tuple[Any, type]] = {
     "success": (False, np.bool_),
@@ -22,8 +20,6 @@ EMPTY: dict[str, tuple[Any, type]] = {
     "adversarial_class": (-1, np.int64),
     "queries": (-1, np.int64),
 }
-
-Arrays = dict[str, NDArray[Any]]
 
 
 class _Part(NamedTuple):
@@ -43,7 +39,7 @@ def assemble(
     image_index: NDArray[np.int64],
     labels: NDArray[np.int64],
     margins: Mapping[tuple[str, int], NDArray[np.float64]],
-) -> xarray.Dataset:
+) -> Arrays:
     """Put cells together: a value an image, over (model, training_seed, attack, repeat, image).
 
     A training's repeats count from its first: where they are spread over trainings, the second training's first repeat
@@ -76,8 +72,6 @@ def assemble(
     StoreError
         A cell is broken.
     """
-    import xarray
-
     names = list(dict.fromkeys(name for name, _ in margins))
     seeds = sorted({seed for _, seed in margins})
     shape = (len(names), len(seeds), len(attacks), max(repeats.values()), len(labels))
@@ -92,7 +86,7 @@ def assemble(
         counted = cell.repeat - first[cell.model, cell.training_seed, cell.attack]
         rows = slice(repeats[cell.attack]) if attack.deterministic else counted
         parts.append(_Part(position, rows, attack, run.load(cell.key)))
-    values = {name: np.full(shape, *EMPTY[name]) for name in OWN_NAMES}
+    values: Arrays = {name: np.full(shape, *EMPTY[name]) for name in OWN_NAMES}
     ran = np.zeros(shape[:3], np.bool_)
     for part in parts:
         ran[part.position] = True
@@ -102,30 +96,23 @@ def assemble(
     for (name, seed), of_model in margins.items():
         margin[names.index(name), seeds.index(seed)] = of_model
     grid = sorted({epsilon for attack in attacks.values() for epsilon in attack.grid})
-    variables: dict[str, Any] = {name: (DIMS, array) for name, array in values.items()}
-    variables |= _gather_extras(attacks, parts, shape)
-    variables["ran"] = (DIMS[:3], ran)
-    variables["repeats"] = ("attack", [repeats[attack] for attack in attacks])
-    variables["epsilon_curve"] = (
-        (*DIMS[:3], "epsilon"),
-        _measure_curve(parts, [repeats[attack] for attack in attacks], grid, shape),
-    )
-    variables["margin"] = (("model", "training_seed", "image"), margin)
-    coords = {
-        "model": names,
-        "training_seed": seeds,
-        "attack": list(attacks),
+    values |= _gather_extras(attacks, parts, shape)
+    values["ran"] = ran
+    values["repeats"] = np.array([repeats[attack] for attack in attacks])
+    values["epsilon_curve"] = _measure_curve(parts, values["repeats"], grid, shape)
+    values["margin"] = margin
+    return values | {
+        "model": np.array(names),
+        "training_seed": np.array(seeds),
+        "attack": np.array(list(attacks)),
         "repeat": np.arange(shape[3]),
         "image": image_index,
-        "label": ("image", labels),
+        "label": labels,
         "epsilon": np.array(grid, np.float64),
     }
-    return xarray.Dataset(variables, coords=coords)
 
 
-def _gather_extras(
-    attacks: Mapping[str, AttackRecord], parts: Sequence[_Part], shape: tuple[int, ...]
-) -> dict[str, Any]:
+def _gather_extras(attacks: Mapping[str, AttackRecord], parts: Sequence[_Part], shape: tuple[int, ...]) -> Arrays:
     """Return what only some attacks have."""
     variables = {}
     for name, extra in collect_extras(attacks).items():
@@ -134,7 +121,6 @@ def _gather_extras(
         if not having or not extra.in_results:
             continue
         sizes = tuple(np.max([part.arrays[key].shape[1:] for part in having], axis=0)) if extra.dims else ()
-        dims = DIMS if extra.per_repeat else (*DIMS[:3], "image")
         of_cells = shape if extra.per_repeat else (*shape[:3], shape[4])
         if extra.empty is None:
             values = np.full((*of_cells, *sizes), np.nan)
@@ -145,12 +131,12 @@ def _gather_extras(
             target = values[part.position][part.repeats] if extra.per_repeat else values[part.position]
             within: Any = (..., *(slice(size) for size in array.shape))
             target[within] = array
-        variables[name] = ((*dims, *extra.dims), values)
+        variables[name] = values
     return variables
 
 
 def _measure_curve(
-    parts: Sequence[_Part], repeats: Sequence[int], grid: list[float], shape: tuple[int, ...]
+    parts: Sequence[_Part], repeats: NDArray[np.int64], grid: list[float], shape: tuple[int, ...]
 ) -> NDArray[np.float64]:
     """Return the success rate at each ε (models, seeds, attacks, ε), the mean over repeats; NaN where there is none."""
     at_epsilon = np.zeros((*shape[:4], len(grid)))

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ..attacks.base import pixels
 from ..attacks.draws import Draws
 from ..attacks.fgsm import FGSM
-from ..attacks.gradients import cross_entropy, pull_back
+from ..attacks.gradients import cross_entropy, follow
 from ..attacks.suite import Suite
 from ..errors import ModelError
 from ..models.batches import is_slow
@@ -107,9 +107,9 @@ def run_checks(
     def check_model(position: int, stop: Callable[[], None]) -> list[Check]:
         stop()
         label, classifier, outcomes = models[position]
-        examination = _Examination(classifier, images, labels, fgsm, seed)
         nearest = _find_nearest_without_gradient(suite, outcomes.isel(image=slice(count)))
-        checks = [*examination.check(nearest)]
+        examination = _Examination(classifier, images, labels, fgsm, seed, nearest)
+        checks = [*examination.check()]
         for name, attack in suite.attacks.items():
             if reason := attack.not_applicable(classifier):
                 checks += [not_applicable(check, reason) for check in attack.check_names]
@@ -163,7 +163,10 @@ def _find_nearest_without_gradient(suite: Suite, outcomes: xarray.Dataset) -> ND
 
 
 class _Examination:
-    """One model, asked what its gradient is worth: about images and labels, compared with a single step of FGSM."""
+    """One model, asked what its gradient is worth: about images and labels, compared with a single step of FGSM.
+
+    `nearest` is the least L2 (N,) at which an attack without the gradient fooled the model, if there is such an attack.
+    """
 
     def __init__(
         self,
@@ -172,14 +175,17 @@ class _Examination:
         labels: NDArray[np.int64],
         fgsm: FGSM,
         seed: int,
+        nearest: NDArray[np.float64] | None,
     ):
         self.classifier = classifier
         self.images = images
         self.labels = labels
         self.fgsm = fgsm
         self.seed = seed
+        self.nearest = nearest
         self.no_gradient = ""
-        self.pgd: dict[float, float] = {}
+        self.pgd: dict[float, float] = {}  # by ε
+        self.pgd_l2: list[float] = []  # by L2_BUDGETS
         self.fgsm_rate = math.nan
         if classifier.gradient_source is not None:
             self.no_gradient = (
@@ -189,50 +195,51 @@ class _Examination:
         epsilon = fgsm.max_epsilon
         grid = sorted({epsilon / 2, epsilon, min(2 * epsilon, UNBOUNDED), UNBOUNDED})
         try:
-            self.pgd = self._pgd("linf", grid)
+            rates = self._run_pgd(grid, () if nearest is None else L2_BUDGETS).tolist()
+            self.pgd = dict(zip(grid, rates[: len(grid)], strict=True))
+            self.pgd_l2 = rates[len(grid) :]
             [self.by_fgsm] = fgsm.outcomes(classifier, images, labels, seed, [0])
             self.fgsm_rate = float(self.by_fgsm.success.mean())
         except (ModelError, NotImplementedError) as error:
             self.no_gradient = str(error).partition(". ")[0]
 
-    def _pgd(self, norm: str, epsilons: Sequence[float]) -> dict[float, float]:
-        """Return the success rate of projected gradient descent (Madry et al. 2018) at each ε, of all ε side by side.
+    def _run_pgd(self, linf: Sequence[float], l2: Sequence[float]) -> NDArray[np.float64]:
+        """Return the success rate of projected gradient descent (Madry et al. 2018) in each ball, all side by side.
 
-        Steps are a tenth of ε, along the sign of the gradient (``"linf"``) or the gradient (``"l2"``). An image has
-        fallen at the first step that fools the model.
+        Steps are a tenth of the radius, along the sign of the gradient in the balls of L∞ and the gradient in those of
+        L2. An image has fallen at the first step that fools the model.
         """
         n = len(self.images)
-        clean = np.tile(self.images, (len(epsilons), 1, 1, 1)).astype(np.float64)
-        labels = np.tile(self.labels, len(epsilons))
-        radius = np.repeat(np.asarray(epsilons), n)[:, None, None, None]
+        balls = len(linf) + len(l2)
+        clean = np.tile(self.images, (balls, 1, 1, 1)).astype(np.float64)
+        labels = np.tile(self.labels, balls)
+        radius = np.repeat([*linf, *l2], n)[:, None, None, None]
+        in_linf = np.repeat(np.arange(balls) < len(linf), n)[:, None, None, None]
         x = clean.copy()
         fallen = np.zeros(len(x), np.bool_)
         pending = np.arange(len(x))
-        logits: NDArray[np.float32] | None = None
         for _ in range(STEPS):
-            left = pending[~fallen[pending]]
-            if not len(left):
+            if fallen.all():
                 break
-            if 4 * len(left) <= len(pending):  # seldom, as some frameworks compile for every new number
-                pending = left
-                logits = None
+            half = len(pending) // 2
+            if (~fallen[pending]).sum() <= half:  # not fewer, as some frameworks compile for every new number
+                pending = pending[np.argsort(fallen[pending], kind="stable")[:half]]
             inputs = x[pending].astype(np.float32)
-            if logits is None:
-                logits = self.classifier.logits(inputs)
-            gradient = pull_back(self.classifier, inputs, cross_entropy(logits, labels[pending])[1]).astype(np.float64)
-            direction = np.sign(gradient) if norm == "linf" else gradient / np.maximum(lengths(gradient), 1e-30)
-            moved = x[pending] + 0.1 * radius[pending] * direction - clean[pending]
-            if norm == "linf":
-                moved = np.clip(moved, -radius[pending], radius[pending])
-            else:
-                moved *= np.minimum(1, radius[pending] / np.maximum(lengths(moved), 1e-30))
+            logits, _, in_float32 = follow(self.classifier, None, inputs, cross_entropy, labels[pending])
+            fallen[pending] |= logits.argmax(axis=1) != labels[pending]
+            gradient = in_float32.astype(np.float64)
+            unit = gradient / np.maximum(lengths(gradient), 1e-30)
+            limit = radius[pending]
+            moved = x[pending] + 0.1 * limit * np.where(in_linf[pending], np.sign(gradient), unit) - clean[pending]
+            shrunk = moved * np.minimum(1, limit / np.maximum(lengths(moved), 1e-30))
+            moved = np.where(in_linf[pending], np.clip(moved, -limit, limit), shrunk)
             x[pending] = np.clip(clean[pending] + moved, 0, 1)
-            logits = self.classifier.logits(x[pending].astype(np.float32))
-            fallen[pending] |= self.classifier.classes(lambda answers: answers, logits) != labels[pending]
-        return dict(zip(epsilons, fallen.reshape(-1, n).mean(axis=1).tolist(), strict=True))
+        fallen[pending] |= self.classifier.predict(x[pending].astype(np.float32)) != labels[pending]
+        rates: NDArray[np.float64] = fallen.reshape(balls, n).mean(axis=1)
+        return rates
 
-    def check(self, nearest: NDArray[np.float64] | None) -> Iterator[Check]:
-        """Yield each check; `nearest` is the least L2 (N,) at which an attack without the gradient fooled the model."""
+    def check(self) -> Iterator[Check]:
+        """Yield each check."""
         without_gradient = [self._two_passes(), self._inside(), self._bounds()]
         yield from without_gradient
         if self.no_gradient:
@@ -248,7 +255,7 @@ class _Examination:
         figure = ", ".join(f"{rate:.0%} at {epsilon:g}" for epsilon, rate in self.pgd.items())
         yield _judge("pgd rises with epsilon", rises, figure)
         yield self._noise()
-        yield self._gradient_free(nearest)
+        yield self._gradient_free()
         yield self._eight_bits()
 
     def _two_passes(self) -> Check:
@@ -301,12 +308,14 @@ class _Examination:
         figure = f"noise {rate:.0%}, FGSM {self.fgsm_rate:.0%} at ε = {self.fgsm.max_epsilon:g}"
         return _judge("noise is weaker", rate <= self.fgsm_rate / 2, figure)
 
-    def _gradient_free(self, nearest: NDArray[np.float64] | None) -> Check:
+    def _gradient_free(self) -> Check:
         check = "gradient-free is weaker"
-        if nearest is None:
+        if self.nearest is None:
             return not_applicable(check, "the suite has no attack without the gradient")
-        pgd = self._pgd("l2", L2_BUDGETS)
-        pairs = [(budget, float((nearest <= budget).mean()), rate) for budget, rate in pgd.items()]
+        pairs = [
+            (budget, float((self.nearest <= budget).mean()), rate)
+            for budget, rate in zip(L2_BUDGETS, self.pgd_l2, strict=True)
+        ]
         figure = ", ".join(f"{without:.0%} beside {rate:.0%} at L2 ≤ {budget:g}" for budget, without, rate in pairs)
         return _judge(check, all(without <= rate for _, without, rate in pairs), figure)
 

@@ -86,7 +86,7 @@ class FollowUps:
             if attack in model.not_applicable or attack in model.failed:
                 return
             success = results.dataset.success.sel(model=name, training_seed=seed, attack=attack).values
-            for repeat in range(1 if results.deterministic(attack) else results.repeats(attack)):
+            for repeat in range(1 if results.attack_records[attack].deterministic else results.repeats(attack)):
                 images = results.adversarials(name, attack, training_seed=seed, repeat=repeat)
                 yield images[right], success[repeat][right]
 

@@ -164,9 +164,9 @@ class _Look(NamedTuple):
         some = _make_probes(images[:few])
         logits = classifier.logits(images)
         answers = classifier.logits(some)
-        if not needs_gradient:
-            return cls(logits, answers, None)
         followed = classifier.gradient_source  # the model that a deployed network was converted from
+        if not needs_gradient or (followed is None and classifier.no_gradient):
+            return cls(logits, answers, None)
         answers_there = answers if followed is None else followed.logits(some)
         classes = np.tile(labels[:few], len(some) // len(labels[:few]))
         slope = cross_entropy(np.nan_to_num(answers_there), classes)[1]

@@ -167,10 +167,13 @@ def _check(model: TrainedModel, question: Question) -> None:
         classifier = classifier.with_batch_size(1)
     model.classifier = classifier
     model.depends_on_batch = check_model(model.name, classifier, question.images, question.labels)
+    followed = classifier.gradient_source or classifier
     attacks = question.suite.attacks.values()
-    if any(attack.needs_gradient and not attack.not_applicable(classifier) for attack in attacks):
+    if not followed.no_gradient and any(
+        attack.needs_gradient and not attack.not_applicable(classifier) for attack in attacks
+    ):
         try:
-            check_gradient(model.name, classifier.gradient_source or classifier, question.images)
+            check_gradient(model.name, followed, question.images)
         except NoGradientError as error:
             classifier.no_gradient = str(error)
 

@@ -1,24 +1,33 @@
-"""What a run keeps about its question, its models and its surroundings."""
+"""What a run keeps about its question, its models, their deployments and its surroundings."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import statistics
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from itertools import combinations
 from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from ..attacks.suite import Suite
+from ..deployments import conversion
 from ..errors import SealError, UsageError
 from ..files import digest
+from ..models.classifier import Classifier
 from ..models.functions import FINITE_DIFFERENCES
 from ..provenance import made_with, processor
 from ..records.manifest import FORMAT, check
-from .deployed import compare_with_sources, find_deployed_twins
+from ..records.store import Run
 from .loading import TrainedModel
 from .plan import Plan
 from .related import find_twins, run_control
+
+TIMED = {1_000: 3, 10_000: 1}  # images, and how often they are asked; the median counts
+Key = tuple[str, int]
 
 
 def describe(plan: Plan, batch_sizes: dict[str, int], about: dict[str, Any]) -> dict[str, Any]:
@@ -31,7 +40,7 @@ def describe(plan: Plan, batch_sizes: dict[str, int], about: dict[str, Any]) -> 
     """
     question = plan.question
     suite = question.suite
-    deployments = compare_with_sources(plan.models, question.images)
+    deployments = _compare_with_sources(plan.models, question.images)
     manifest: dict[str, Any] = {
         "format": FORMAT,
         "about": about,
@@ -43,7 +52,7 @@ def describe(plan: Plan, batch_sizes: dict[str, int], about: dict[str, Any]) -> 
         },
         "batch_sizes": batch_sizes,
         "same_weights": run_control(plan.models, question.images),
-        "twins": find_twins(plan.models) + find_deployed_twins(deployments),
+        "twins": find_twins(plan.models) + _find_deployed_twins(deployments),
         "seed": question.seed,
         "repeats": max(question.repeats.values()),
         "spread": question.spread,
@@ -98,6 +107,22 @@ def add_failures(manifest: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
     return {**manifest, "models": models, "cells": [asdict(cell) for cell in plan.cells]}
 
 
+def add_rounded(manifest: Mapping[str, Any], plan: Plan, store: Run) -> dict[str, Any]:
+    """Return the manifest of a plan with the success of each attack after rounding to 8 bits, of images from files."""
+    if not (manifest["about"].get("dataset") or "").startswith("folder:"):
+        return {**manifest}
+    models = []
+    for model, entry in zip(plan.models, manifest["models"], strict=True):
+        shares: dict[str, list[float]] = {}
+        for cell in plan.cells:
+            if (cell.model, cell.training_seed) == model.key and not model.failed and store.has_images(cell.key):
+                images = (np.rint(store.adversarials(cell.key) * 255) / 255).astype(np.float32)
+                fooled = store.load(cell.key)["success"] & (model.classifier.predict(images) != plan.labels)
+                shares.setdefault(cell.attack, []).append(float(fooled.mean()))
+        models.append(entry | {"rounded": {attack: statistics.fmean(each) for attack, each in shares.items()}})
+    return {**manifest, "models": models}
+
+
 def _find_gradients(model: TrainedModel, suite: Suite) -> dict[str, list[str]]:
     """Return the attacks that follow the gradient of the model that a deployed network was converted from, or its own.
 
@@ -108,3 +133,112 @@ def _find_gradients(model: TrainedModel, suite: Suite) -> dict[str, list[str]]:
     if model.info.get("deployment", {}).get("gradient") == FINITE_DIFFERENCES:
         return {"own_differences": [name for name, attack in suite.attacks.items() if attack.needs_gradient]}
     return {}
+
+
+def _compare_with_sources(models: Sequence[TrainedModel], images: NDArray[np.float32]) -> list[dict[str, Any]]:
+    """Return what each deployed network has of the model that it was converted from, as JSON types.
+
+    Only of those whose source is compared beside them.
+
+    Returns
+    -------
+    list of dict
+        ``model`` and ``source``, each a name and a training seed; ``exact``, whether both have to answer alike;
+        ``logits``, the largest difference of their logits on all images, and ``distance``, the root of its mean square,
+        in standard deviations of the source's; ``changed``, the share of images of which the class changes; ``ties``,
+        that of images whose two largest logits are the same, so that the class is the first of them; ``bytes`` and
+        ``source_bytes``, the sizes of the files and of the source's weights; and ``seconds`` and ``source_seconds``
+        for as many images as `TIMED` says, None where there are fewer.
+    """
+    pairs = [(model, _source(model.info.get("deployment", {}), models)) for model in models]
+    families: dict[Key, list[TrainedModel]] = {}
+    for model, source in pairs:
+        if source is not None:
+            families.setdefault(source.key, [source]).append(model)
+    answers = {model.key: model.classifier.logits(images) for family in families.values() for model in family}
+    seconds: dict[Key, list[float | None]] = {}
+    for family in families.values():
+        seconds |= _measure_seconds(family, images)
+    entries: list[dict[str, Any]] = []
+    for model, source in pairs:
+        if source is None:
+            continue
+        ours = answers[model.key]
+        theirs = answers[source.key]
+        difference = (ours.astype(np.float64) - theirs) / max(float(theirs.std()), 1e-30)
+        entries.append(
+            {
+                "model": [*model.key],
+                "source": [*source.key],
+                "exact": _is_exact(model),
+                "logits": float(np.abs(difference).max()),
+                "distance": float(np.sqrt((difference**2).mean())),
+                "changed": float((ours.argmax(axis=1) != theirs.argmax(axis=1)).mean()),
+                "ties": _ties(ours),
+                "bytes": model.info["deployment"]["bytes"],
+                "source_bytes": _bytes(source.classifier),
+                "seconds": seconds[model.key],
+                "source_seconds": seconds[source.key],
+            }
+        )
+    return entries
+
+
+def _find_deployed_twins(deployments: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the pairs of models that have one training's weights: each source with its deployments, and these.
+
+    They are no independent trainings, as little as other twins.
+    """
+    families: dict[Key, list[Key]] = {}
+    for entry in deployments:
+        (source, seed) = entry["source"]
+        (name, own_seed) = entry["model"]
+        families.setdefault((source, seed), [(source, seed)]).append((name, own_seed))
+    return [
+        {"a": [*a], "b": [*b], "correlation": 1.0} for family in families.values() for a, b in combinations(family, 2)
+    ]
+
+
+def _source(described: Mapping[str, Any], models: Sequence[TrainedModel]) -> TrainedModel | None:
+    """Return the model that a deployed network was converted from, where it is compared, too."""
+    source = described.get("source", {})
+    alike = (
+        model
+        for model in models
+        if source.get("weights") is not None
+        and "deployment" not in model.info
+        and model.classifier.framework.name == source["framework"]
+        and model.identity.weights == source["weights"]
+    )
+    return next(alike, None)
+
+
+def _is_exact(model: TrainedModel) -> bool:
+    """Say whether a deployed network has to answer as its source; what made a user's own file is not known."""
+    own_file = model.info["deployment"].get("own_file", False)
+    return conversion(model.classifier.framework.name).is_exact and not own_file
+
+
+def _ties(logits: NDArray[np.float32]) -> float:
+    """Return the share of images with several largest logits: those of eight bits take few values."""
+    return float(((logits == logits.max(axis=1, keepdims=True)).sum(axis=1) > 1).mean())
+
+
+def _bytes(classifier: Classifier) -> int:
+    """Return how large a model's parameters are in memory, as its framework keeps them."""
+    return sum(array.nbytes for array in classifier.parameters() or ())
+
+
+def _measure_seconds(models: Sequence[TrainedModel], images: NDArray[np.float32]) -> dict[Key, list[float | None]]:
+    """Ask a source and what was converted from it in turns, so that a busy moment of the machine falls on all alike."""
+    seconds: dict[Key, list[float | None]] = {model.key: [] for model in models}
+    for size, passes in TIMED.items():
+        times: dict[Key, list[float]] = {model.key: [] for model in models}
+        for _ in range(passes if len(images) >= size else 0):
+            for model in models:
+                began = time.perf_counter()
+                model.classifier.logits(images[:size])
+                times[model.key].append(time.perf_counter() - began)
+        for model in models:
+            seconds[model.key].append(statistics.median(times[model.key]) if times[model.key] else None)
+    return seconds

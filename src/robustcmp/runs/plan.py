@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
+from time import perf_counter
 from typing import Any, NamedTuple
 
 import msgspec
@@ -29,6 +30,7 @@ TaskKey = tuple[str, int, str]
 RATE_SECONDS = 0.3
 CHECKED = 50  # images that health checks ask about
 CHECK_QUERIES = 3 * 7 * 40  # about each: a gradient and a forward pass, for seven balls of PGD, in forty steps
+TIMED = 32  # images for each worker on which attacks are timed
 ATTACK_TO_FORWARD = 1.5  # attacks take 1.1 to 2.1 times as long as their forward passes: docs/performance.md
 
 
@@ -124,10 +126,33 @@ class Plan:
                 seconds[cell.attack] += ATTACK_TO_FORWARD * queries / self._rate(cell.model)
         return seconds
 
+    def time_attacks(self, store: Run, longest: float) -> dict[str, float]:
+        """Return about how long each attack takes for what is missing, by running it on a few images.
+
+        Their number is such that this takes about `longest` seconds at most.
+        """
+        estimated = self.seconds(store)
+        share = longest / max(sum(estimated.values()), longest)
+        workers = max(model.classifier.workers for model in self.models)
+        few = min(TIMED * workers, int(share * len(self.images)))
+        if few < workers:
+            return estimated
+        seconds = dict.fromkeys(estimated, 0.0)
+        for task in self.list_missing(store):
+            classifier = self.model(task.model).classifier
+            attack = self.suite.attacks[task.attack]
+            repeats = [cell.repeat for cell in task.cells]
+            started = perf_counter()
+            for _ in attack.outcomes(classifier, self.images[:few], self.labels[:few], self.question.seed, repeats):
+                pass
+            seconds[task.attack] += (perf_counter() - started) * len(self.images) / few
+        return seconds
+
     def check_seconds(self) -> float:
-        """Return about how long the health checks of all models take."""
+        """Return about how long the health checks of all models take; without a gradient they are a few passes."""
         queries = ATTACK_TO_FORWARD * CHECK_QUERIES * min(CHECKED, len(self.images))
-        return sum(queries / self._rate(model.name) for model in self.models)
+        checked = [model for model in self.models if not model.classifier.no_gradient]
+        return sum(queries / self._rate(model.name) for model in checked)
 
     def _rate(self, name: str) -> float:
         """Return how many images a second the models of a name answer, measured once."""

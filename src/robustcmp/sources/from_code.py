@@ -16,9 +16,7 @@ import msgspec
 from ..errors import ModelError, UsageError, nearest
 from ..frameworks import Device, recognise
 from ..models.classifier import Classifier
-from ..models.functions import wrap_functions
 
-RETURNED = "a function of images (N, H, W, C), or what robustcmp.wrap_functions makes of a classifier of scikit-learn"
 NUMPY = "numpy"  # functions of arrays, in the place of a framework
 FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
@@ -122,13 +120,6 @@ def call_function(name: str, *arguments: Any) -> Any:
 def suggest(near: str | None) -> str:
     """Return the end of a sentence about an unknown name."""
     return f": did you mean {near!r}?" if near else "."
-
-
-def wrap_numpy(result: Any, source: str) -> fb.models.base.Model:
-    """Return a model of what code for ``numpy`` returns."""
-    if not callable(result):
-        raise ModelError(f"{source} should return {RETURNED}; received {type(result).__name__}")
-    return wrap_functions(logits=result, info={"source": source})
 
 
 def framework_of(native: Any) -> str | None:

@@ -18,12 +18,14 @@ from ..deployments import runtime
 from ..errors import ModelError, UsageError, WeightsError, enough_memory, nearest, unknown
 from ..files import file_digest
 from ..frameworks import ALSO, FILES, Device, check_framework, get_framework, known, versions
+from ..models.functions import wrap_functions
 from ..models.model import wrap
 from ..networks.architecture import Architecture, get_architecture
 from ..networks.weights import Weights, WeightsFile, check_finite, check_shapes, is_sealed, most_bytes, read_weights
 from ..untrusted import check_archive, check_file, check_no_program
-from .from_code import NUMPY, RETURNED, call_function, framework_of, is_function, suggest, wrap_numpy
+from .from_code import NUMPY, call_function, framework_of, is_function, suggest
 
+RETURNED = "a function of images (N, H, W, C), or what robustcmp.wrap_functions makes of a classifier of scikit-learn"
 OF_NUMPY = ("sklearn", "scikit-learn", "np")  # what else people call numpy
 CANONICAL = (".h5", ".npz")  # weights in the canonical layout, for any framework
 
@@ -38,9 +40,9 @@ class FromFile(msgspec.Struct, frozen=True, tag="file", dict=True):
     framework : str
         The framework that it runs in.
     architecture : str, optional
-        What network the file is for, as for `load_network`.
+        What network the file is for: a name, ``FILE.toml`` or ``module:function``.
     mean, std : tuple of float
-        What a file's network expects of its images, as for `load_network`.
+        A file's network expects ``(images - mean) / std``: one number, or one for each channel.
     cut_softmax : bool
         Whether the softmax at its end is cut.
     """
@@ -204,7 +206,7 @@ class FromFile(msgspec.Struct, frozen=True, tag="file", dict=True):
                 )
             return native
         if self.framework == NUMPY:
-            return wrap_numpy(native, self.source)
+            return _wrap_numpy(native, self.source)
         try:
             model = wrap(
                 native,
@@ -261,22 +263,6 @@ class FromFile(msgspec.Struct, frozen=True, tag="file", dict=True):
         return network, design, content.metadata | info
 
 
-def load_network(
-    source: str,
-    framework: str,
-    architecture: str | None = None,
-    *,
-    mean: Sequence[float] = (),
-    std: Sequence[float] = (),
-    cut_softmax: bool = False,
-    device: Device = "auto",
-) -> fb.models.base.Model:
-    """Check and load one network that was trained elsewhere; the parameters are those of `FromFile`."""
-    origin = FromFile(source, framework, architecture, tuple(mean), tuple(std), cut_softmax)
-    origin.check()
-    return origin.load(device)
-
-
 def check_ending(source: str, framework: str) -> None:
     """Raise `UsageError` for a file that is not there, or that a framework or a runtime does not read."""
     path = Path(source)
@@ -285,7 +271,7 @@ def check_ending(source: str, framework: str) -> None:
         raise UsageError(f"there is no file {source}{suggest(near)}")
     if not path.is_file():
         raise UsageError(f"expected a file, received {source}, a directory, a pipe or a device")
-    endings = FILES | {name: (runtime(name).suffix,) for name in RUNTIMES}
+    endings = FILES | {name: runtime(name).suffixes for name in RUNTIMES}
     read = endings[framework] if framework in RUNTIMES else (*endings.get(framework, ()), *CANONICAL)
     if source.endswith(read):
         return
@@ -338,3 +324,10 @@ def _read_arrays(path: Path) -> Weights:
                 "astype('float32') before saving."
             )
     return {name: array.astype(np.float32) for name, array in arrays.items()}
+
+
+def _wrap_numpy(result: Any, source: str) -> fb.models.base.Model:
+    """Return a model of what code for ``numpy`` returns."""
+    if not callable(result):
+        raise ModelError(f"{source} should return {RETURNED}; received {type(result).__name__}")
+    return wrap_functions(logits=result, info={"source": source})

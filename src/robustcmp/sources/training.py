@@ -10,7 +10,6 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,7 +44,7 @@ def batch_order(seed: int, epoch: int, n: int) -> NDArray[np.int64]:
     return np.random.Generator(np.random.Philox(key=key)).permutation(n)
 
 
-class Augmentation:
+class _Augmentation:
     """The random crops and flips of an epoch: a function of the training seed, the epoch and the image's place.
 
     Parameters
@@ -78,11 +77,6 @@ class Augmentation:
         flipped = self._flipped[which]
         batch[flipped] = batch[flipped, :, ::-1]
         return np.ascontiguousarray(batch)
-
-
-def accuracy(model: Model, data: Dataset) -> float:
-    """Return the share of a dataset's images that a model classifies correctly."""
-    return float((predict(model, data.images) == data.labels).mean())
 
 
 def train(
@@ -124,34 +118,25 @@ def train(
     WeightsError
         The checkpoint belongs to another training.
     """
-    check_fit(architecture, train_data)
-    rest, held_out = hold_out(train_data.labels, VALIDATION_FRACTION)
-    check_batches(architecture, recipe, len(rest))
+    fitting = Fitting(framework, architecture, recipe, train_data, seed, device)
     metadata = _describe_training(framework, architecture, recipe, train_data, seed, device) | (about or {})
-    validation = replace(
-        train_data, images=train_data.images[held_out], labels=train_data.labels[held_out], split="validation"
-    )
-    native = framework.build(architecture, seed, device)
-    model = wrap(native, framework=framework.name, device=device)
-    fitting = Fitting(framework, native, architecture, recipe)
     if checkpoint is not None and checkpoint.exists():
         fitting.resume(_read_checkpoint(checkpoint, metadata))
     for epoch in range(len(fitting.curves["loss"]), recipe.epochs):
         start = time.perf_counter()
-        order = rest[batch_order(seed, epoch, len(rest))]
-        fitting.pass_over(train_data, order, Augmentation(recipe, seed, epoch, len(train_data.images)), epoch)
-        fitting.curves["validation_accuracy"].append(accuracy(model, validation))
+        fitting.pass_over(epoch)
+        fitting.curves["validation_accuracy"].append(fitting.measure_accuracy(held_out=True))
         fitting.curves["seconds"].append(time.perf_counter() - start)
         if checkpoint is not None:
             write_weights(checkpoint, fitting.checkpoint(metadata))
         if progress is not None:
             progress(epoch + 1, {name: fitting.curves[name][-1] for name in EPOCH_CURVES})
     metadata |= {
-        "test_accuracy": accuracy(model, test_data),
+        "test_accuracy": float((predict(fitting.model, test_data.images) == test_data.labels).mean()),
         "validation_accuracy": fitting.curves["validation_accuracy"][-1],
         "test_data": test_data.digest,
     }
-    return WeightsFile(framework.get_weights(native, architecture), metadata, _arrays(fitting.curves))
+    return WeightsFile(fitting.get_weights(), metadata, _arrays(fitting.curves))
 
 
 class _Step(NamedTuple):
@@ -162,21 +147,52 @@ class _Step(NamedTuple):
     rate: float
 
 
-def steps_an_epoch(recipe: Recipe, images: int) -> int:
-    """Return how many steps an epoch of so many images has."""
-    return math.ceil(images / recipe.batch_size)
-
-
 class Fitting:
-    """A network on its way through a recipe, with its curves."""
+    """A network on its way through a recipe, with its curves.
 
-    def __init__(self, framework: TrainableFramework, native: Any, architecture: Architecture, recipe: Recipe):
+    Of the training images a tenth is held out, stratified and the same for every training.
+
+    Attributes
+    ----------
+    model : Model
+        The network.
+    steps_an_epoch : int
+        How many steps an epoch has.
+    curves : dict of str to list
+        See `WeightsFile`.
+    """
+
+    def __init__(
+        self,
+        framework: TrainableFramework,
+        architecture: Architecture,
+        recipe: Recipe,
+        data: Dataset,
+        seed: int,
+        device: Device,
+    ):
+        _check_fit(architecture, data)
+        self._rest, self._held_out = hold_out(data.labels, VALIDATION_FRACTION)
+        check_batches(architecture, recipe, len(self._rest))
+        self._data = data
+        self._seed = seed
         self._framework = framework
-        self._native = native
         self._architecture = architecture
         self._recipe = recipe
-        self._trainer = framework.trainer(native, architecture, recipe.momentum, recipe.weight_decay)
+        self._native = framework.build(architecture, seed, device)
+        self.model = wrap(self._native, framework=framework.name, device=device)
+        self._trainer = framework.trainer(self._native, architecture, recipe.momentum, recipe.weight_decay)
+        self.steps_an_epoch = math.ceil(len(self._rest) / recipe.batch_size)
         self.curves: dict[str, list[float]] = {name: [] for name in (*EPOCH_CURVES, "batch_loss")}
+
+    def get_weights(self) -> Weights:
+        """Return the weights as they are now."""
+        return self._framework.get_weights(self._native, self._architecture)
+
+    def measure_accuracy(self, held_out: bool) -> float:
+        """Return the accuracy on the images that are held out, or on as many that it is trained on."""
+        which = self._held_out if held_out else self._rest[: len(self._held_out)]
+        return float((predict(self.model, self._data.images[which]) == self._data.labels[which]).mean())
 
     def resume(self, checkpoint: WeightsFile) -> None:
         """Go on where a checkpoint was written."""
@@ -186,30 +202,33 @@ class Fitting:
 
     def checkpoint(self, metadata: dict[str, Any]) -> WeightsFile:
         """Return what `resume` needs."""
-        weights = _prefix("weights", self._framework.get_weights(self._native, self._architecture))
+        weights = _prefix("weights", self.get_weights())
         return WeightsFile(weights | _prefix("velocity", self._trainer.velocity()), metadata, _arrays(self.curves))
 
-    def pass_over(self, data: Dataset, order: NDArray[np.int64], augmented: Augmentation, epoch: int) -> None:
+    def pass_over(self, epoch: int) -> None:
         """Take the steps of one epoch."""
         loss = 0.0
-        for step in self.steps(data, order, augmented, epoch):
+        for step in self.steps(epoch):
             self.curves["batch_loss"].append(step.loss)
             loss += step.loss * step.images
-        self.curves["loss"].append(loss / len(order))
+        self.curves["loss"].append(loss / len(self._rest))
         self.curves["learning_rate"].append(step.rate)
 
-    def steps(self, data: Dataset, order: NDArray[np.int64], augmented: Augmentation, epoch: int) -> Iterator[_Step]:
-        """Take the steps of one epoch, one each time that the next is asked for."""
-        recipe = self._recipe
-        count = steps_an_epoch(recipe, len(order))
-        for step in range(count):
-            batch = order[step * recipe.batch_size : (step + 1) * recipe.batch_size]
-            rate = recipe.rate((epoch + step / count) / recipe.epochs)
-            images = augmented(data.images, batch)
-            yield _Step(self._trainer.step(images, data.labels[batch], rate), len(batch), rate)
+    def steps(self, epoch: int) -> Iterator[_Step]:
+        """Return the steps of one epoch, of which each is taken when it is asked for; all draws are made before."""
+        order = self._rest[batch_order(self._seed, epoch, len(self._rest))]
+        return self._take_steps(epoch, order, _Augmentation(self._recipe, self._seed, epoch, len(self._data.images)))
+
+    def _take_steps(self, epoch: int, order: NDArray[np.int64], augmented: _Augmentation) -> Iterator[_Step]:
+        size = self._recipe.batch_size
+        for number in range(self.steps_an_epoch):
+            batch = order[number * size : (number + 1) * size]
+            rate = self._recipe.rate((epoch + number / self.steps_an_epoch) / self._recipe.epochs)
+            images = augmented(self._data.images, batch)
+            yield _Step(self._trainer.step(images, self._data.labels[batch], rate), len(batch), rate)
 
 
-def check_fit(architecture: Architecture, data: Dataset) -> None:
+def _check_fit(architecture: Architecture, data: Dataset) -> None:
     """Raise `UsageError` for images that a network does not take, or other classes than it has."""
     if data.images.shape[1:] != architecture.input_shape:
         raise UsageError(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from ...analysis.followups import not_stored
 from ...analysis.results import Results
 from .style import bare, color, line, panel_per_attack
 
@@ -40,7 +41,9 @@ def draw(
     UsageError
         The run was stored without its conditioning.
     """
-    curves = results.conditioning()
+    if results.conditioned is None:
+        raise not_stored("conditioning")
+    curves = results.conditioned.curve()
     attacks = list(dict.fromkeys(curves.attack)) if attacks is None else attacks
     row = panel_per_attack(attacks, lambda axes, attack: _panel(axes, curves[curves.attack == attack], attack), figure)
     handles, models = row[0].get_legend_handles_labels()

@@ -63,7 +63,7 @@ def _panel(axes: Axes, results: Results, attack: str) -> None:
         rates = _rates(results, model, attack)
         if not len(rates):
             continue
-        low, high = _band(rates, results.dataset.sizes["image"])
+        low, high = _band(rates, len(results.arrays["image"]))
         axes.fill_between(grid, 100 * low, 100 * high, color=color(position), alpha=0.18, linewidth=0)
         axes.plot(
             grid, 100 * rates.mean(axis=0), linestyle=line(position), color=color(position), linewidth=1.8, label=model
@@ -76,8 +76,8 @@ def _panel(axes: Axes, results: Results, attack: str) -> None:
 
 def _rates(results: Results, model: str, attack: str) -> NDArray[np.float64]:
     """Return the success rate of each training at each ε of its attack, (trainings that ran, epsilons)."""
-    curve = results.epsilon_curve.sel(model=model, attack=attack, epsilon=results.attack_records[attack].grid)
-    rates: NDArray[np.float64] = curve.sel(training_seed=results.seeds(model, attack)).values
+    columns = np.searchsorted(results.arrays["epsilon"], results.attack_records[attack].grid)
+    rates: NDArray[np.float64] = results.values(model, attack, "epsilon_curve")[:, columns]
     return rates[~np.isnan(rates).any(axis=1)]
 
 

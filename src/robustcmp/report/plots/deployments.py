@@ -37,7 +37,7 @@ def draw(
     ndarray of matplotlib.axes.Axes, shape (attacks,)
     """
     attacks = results.attacks if attacks is None else attacks
-    frame = results.deployments()
+    frame = results.deployments
     names = list(dict.fromkeys(frame.deployment))
     height = 0.9 + 0.32 * max(len(names), 3)
 

@@ -77,7 +77,7 @@ def choose_outcomes(results: Results, attack: str, images: int) -> list[list[Out
     models = [model for model in results.models if results.has_adversarials(model, attack)]
     adversarials = {model: results.adversarials(model, attack) for model in models}
     success = {model: _first(results, model, attack, "success") for model in models}
-    chosen = choose_images(np.array([success[model] for model in models]), results.dataset.label.values, images)
+    chosen = choose_images(np.array([success[model] for model in models]), results.arrays["label"], images)
     classes = {model: _first(results, model, attack, "adversarial_class") for model in models}
     norm = results.attack_records[attack].norm
     distances = {model: _first(results, model, attack, norm) for model in models}
@@ -87,7 +87,7 @@ def choose_outcomes(results: Results, attack: str, images: int) -> list[list[Out
                 attack,
                 model,
                 position,
-                int(results.dataset.label.values[position]),
+                int(results.arrays["label"][position]),
                 int(classes[model][position]) if success[model][position] else -1,
                 float(distances[model][position]),
                 adversarials[model][position],
@@ -115,8 +115,7 @@ def choose_images(success: NDArray[np.bool_], labels: NDArray[np.int64], count: 
 
 def _first(results: Results, model: str, attack: str, name: str) -> NDArray[np.float64]:
     """Return a value an image of a model's first training in its first repeat."""
-    seeds = results.seeds(model, attack)
-    values: NDArray[np.float64] = results.values(model, attack, name)[seeds.index(results.first_seed(model)), 0]
+    values: NDArray[np.float64] = results.values(model, attack, name)[0, 0]
     return values
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...analysis.indicator import find_published_rates
 from ...analysis.results import Results
 from ...analysis.statistics import t_interval
 from ...records.attack import NORMS
@@ -45,10 +46,10 @@ def draw(
     ndarray of matplotlib.axes.Axes, shape (attacks,)
     """
     attacks = results.attacks if attacks is None else attacks
-    published = results.paper if paper else {}
+    published = find_published_rates(results.manifest) if paper else {}
     row = panel_per_attack(attacks, lambda axes, attack: _panel(axes, results, attack, published), figure)
     if len(attacks) > 1:  # one panel alone is too narrow, and has a caption
-        _legend(row[0].figure, results.has_several_trainings, paper and bool(results.paper))
+        _legend(row[0].figure, results.has_several_trainings, bool(published))
     return row
 
 
@@ -82,6 +83,9 @@ def _panel(axes: Axes, results: Results, attack: str, published: Mapping[str, Ma
         rate = published.get(without_version(model), {}).get(attack)
         if rate is not None and not of_distances:
             axes.plot(position, 100 * rate, "x", color="black", markersize=6)
+    if not of_distances and axes.dataLim.height == 0:  # all alike: Matplotlib would show rates below zero
+        common = float(axes.dataLim.ymin)
+        axes.set_ylim(max(common - 1, -0.1), min(common + 1, 100.1))
     axes.set(title=_title(results, attack), xlim=(-0.5, len(results.models) - 0.4))
     name_models(axes, results.models)
     bare(axes)

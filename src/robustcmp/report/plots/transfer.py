@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ...analysis.results import Results, not_stored
+from ...analysis.followups import not_stored
+from ...analysis.results import Results
 from .style import panel_per_attack
 
 if TYPE_CHECKING:

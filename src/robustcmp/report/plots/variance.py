@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from ...analysis.outcomes import split_variance
 from ...analysis.results import Results
 from ...errors import UsageError
 from .style import bare, panel_per_attack
@@ -28,7 +29,7 @@ GREY = "#7f7f7f"  # the colours are those of models; this one shows on a light a
 def that_vary(results: Results) -> list[str]:
     """Return the attacks under which the rates of trained models vary; none where their variance cannot be split."""
     try:
-        components = results.variance()[list(PARTS)]
+        components = split_variance(results.outcomes)[list(PARTS)]
     except UsageError:  # one training of each, or different numbers of them
         return []
     return [str(attack) for attack in components.index[(components.fillna(0) > 0).any(axis=1)]]
@@ -59,7 +60,7 @@ def draw(
     UsageError
         There is one training per framework, their numbers differ, or nothing varies.
     """
-    components = results.variance()
+    components = split_variance(results.outcomes)
     attacks = that_vary(results) if attacks is None else attacks
     if not attacks:
         raise UsageError("no rate varies between trainings, images or repeats, so there is nothing to draw")
