@@ -315,7 +315,7 @@ def test_large_images_have_small_parts_and_batches() -> None:
     assert max(asked) == 55
 
 
-@pytest.mark.parametrize(("seconds", "expected"), [(0.2, 253), (0.02, 290)])
+@pytest.mark.parametrize(("seconds", "expected"), [(0.2, 259), (0.02, 296)])
 def test_a_slow_network_is_asked_little_beside_its_attacks(
     seconds: float, expected: int, digits: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
