@@ -1,6 +1,7 @@
 """Weigh the package: what is counted, how much there may be of it, and how much there is.
 
-``make check`` runs it, and it ends with 1 where something is above its ceiling. A ceiling only ever falls.
+``make check`` runs it, and it ends with 1 where something is above its ceiling. A ceiling falls with what it counts,
+and rises only for a feature that was agreed on; the commit says which.
 """
 
 from __future__ import annotations
@@ -15,17 +16,17 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 OTHER = ("tests", "validation", "benchmarks", "tools", "docs")
 CEILINGS = {
-    "modules in src": 208,
-    "statements in src": 19_080,
-    "definitions in src": 1_455,
-    "public definitions in src": 765,
-    "participle functions in src": 41,
-    "vague names in src": 9,
-    "tuple assignments in src": 81,
-    "imports of private names in src": 2,
-    "statements in other Python": 18_100,
+    "modules in src": 203,
+    "statements in src": 19_430,
+    "definitions in src": 1_481,
+    "public definitions in src": 754,
+    "participle functions in src": 20,
+    "vague names in src": 3,
+    "tuple assignments in src": 55,
+    "imports of private names in src": 0,
+    "statements in other Python": 18_750,
     "public members of Evaluation": 30,
-    "options of eval": 26,
+    "options of eval": 25,
 }
 EXPRESSIONS_PER_STATEMENT = 6.5  # in src: no denser code
 PARTICIPLE = re.compile(
