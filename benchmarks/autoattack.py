@@ -158,10 +158,10 @@ def networks(checkout: Path, images: int) -> None:
     resnet.load_state_dict(torch.load(examples / "model_test.pt", map_location="cpu"))
     model = rc.wrap(resnet.eval(), bounds=(0, 1))
     print("CIFAR-10 network, clean", robust(model, x, y), "of", few, flush=True)
-    authors = code.AutoAttack(resnet, eps=8 / 255, **settings)
+    authors = code.AutoAttack(resnet, eps=4 / 255, **settings)
     authors.apgd.n_iter = 20
     authors.apgd.n_iter_2, authors.apgd.n_iter_min, authors.apgd.size_decr = 4, 1, 1
-    compare(model, APGD(loss="ce", epsilon=8 / 255, steps=20, restarts=1), x, y, authors.apgd.perturb)
+    compare(model, APGD(loss="ce", epsilon=4 / 255, steps=20, restarts=1), x, y, authors.apgd.perturb)
 
 
 def compare(model: Any, attack: Attack, x: Images, y: Labels, authors: Perturb) -> None:
