@@ -109,5 +109,5 @@ if __name__ == "__main__":
     save(rc.open_run(RUNS / run).plot.trainings()[0].figure, run)
     save(draw_epochs(HERE.parent / "measurements" / "train-lenet5-digits-2"), "epochs-lenet5-digits")
     save(draw_every_framework(RUNS / "lenet5-mnist-every-framework"), "every-framework")
-    save(draw_processor_times(HERE.parent / "measurements" / "processor-time-lenet5.csv"), "processor-time-lenet5")
+    save(draw_processor_times(RUNS / "processor-time-lenet5.csv"), "processor-time-lenet5")
     save(draw_percentiles(RUNS / PERCENTILES), "resnet20-cifar10-percentiles")

@@ -1,6 +1,6 @@
 """Measure the processor time of LeNet-5's training steps and predictions in every framework that is there.
 
-``taskset --cpu-list 0 python docs/results/processor_time.py`` writes docs/measurements/processor-time-lenet5.csv.
+``taskset --cpu-list 0 python docs/results/processor_time.py`` writes docs/results/processor-time-lenet5.csv.
 Beside other programs a step takes longer, but little more processor time, so that no quiet machine is needed.
 """
 
@@ -19,7 +19,7 @@ import robustcmp as rc
 from robustcmp.frameworks import TrainableFramework, available, get_framework
 from robustcmp.networks.architecture import get_architecture
 
-TABLE = Path(__file__).parents[1] / "measurements" / "processor-time-lenet5.csv"
+TABLE = Path(__file__).parent / "processor-time-lenet5.csv"
 LENET5 = get_architecture("lenet5")
 STEP, CALL = 64, 128  # images: of the zoo's recipe, and of a usual batch of attacks
 WARM_UP, ROUNDS, REPEATS = 5, 5, 20
