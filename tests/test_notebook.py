@@ -140,7 +140,7 @@ def test_the_papers_figure(execute: Callable[..., Executed]) -> None:
 @pytest.mark.slow
 def test_framework_or_seed(execute: Callable[..., Executed]) -> None:
     ran = execute("framework_or_seed.ipynb", "torch", "tensorflow", "jax")
-    summary = find(ran.cells, "suite fgsm and single pixel")
+    summary = find(ran.cells, "suite own")
     assert "10 trainings of each framework" in summary
     plan = [float(points) for points in re.findall(r"trainings of each: +([\d.]+) points", "\n".join(ran.cells))]
     assert len(plan) == 7
