@@ -63,7 +63,7 @@ def load_dataset(name: str, split: str = "test", *, data_dir: str | os.PathLike[
     Returns
     -------
     Dataset
-        ``images`` (N, H, W, C) float32 in [0, 1] and ``labels`` (N,) int64 in [0, 10).
+        ``images`` (N, H, W, C) float32 in [0, 1] and ``labels`` (N,) int64 in [0, K) of K classes.
 
     Raises
     ------
