@@ -26,7 +26,7 @@ from robustcmp.cli import eval as eval_command
 from robustcmp.errors import RobustcmpError, UsageError
 from robustcmp.models.classifier import Classifier
 from robustcmp.models.preflight import check_model
-from robustcmp.sources.named_files import file_origins
+from robustcmp.sources.named_files import describe_files, file_origins
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*(torch.ao.quantization|torch.jit).*:DeprecationWarning"),
@@ -564,7 +564,7 @@ def keras_file(layer: Any) -> None:
     load_file("a.h5", "tensorflow")
 
 
-PROGRAM = "the message: it is a program, which could run code; save its weights, or return it from module:function"
+PROGRAM = "the message: it is a program, which could run code; torch-program=a.pt opens it in a process of its own"
 CUT = r"returns probabilities.*Cut its last softmax with .*cut_softmax=True"
 MESSAGES = [
     PyTorch(
@@ -621,14 +621,14 @@ MESSAGES = [
         "robustcmp eval --weights torch=a.pt",
         lambda: saved_file(".pt", library("torch").jit.script(in_torch()).save),
         PROGRAM,
-        r"TorchScript program, which is not run.*torch\.jit\.load.*module:function",
+        r"TorchScript program, which could run code.*torch-program=a\.pt opens it in a process",
     ),
     PyTorch(
         "a torch.export file `.pt2`",
         "robustcmp eval --weights torch=a.pt2",
         lambda: saved_file(".pt2", partial(library("torch").export.save, exported(in_torch()))),
         PROGRAM,
-        r"torch\.export program, which is not run.*torch\.export\.load",
+        r"torch\.export program, which could run code.*torch-program=a\.pt2",
     ),
     Keras(
         "a softmax at the end, kept",
@@ -797,11 +797,6 @@ import numpy as np
 import robustcmp as rc
 
 
-def scripted():
-    import torch
-    return torch.jit.load("a.pt")
-
-
 def pair():
     train = rc.load_dataset("digits", split="train")
     x, classes = train.images.reshape(len(train.images), -1), np.eye(10)[train.labels]
@@ -810,9 +805,9 @@ def pair():
 """
 
 
-def torch_file(folder: Path) -> tuple[list[str], Any]:
-    library("torch").jit.save(library("torch").jit.script(in_torch()), "a.pt")
-    return ["torch=brought_nets:scripted"], in_torch()
+def torch_program(end: str, save: Callable[[str], Any]) -> tuple[list[str], Any]:
+    save(f"a{end}")
+    return describe_files([f"a{end}"]), in_torch()
 
 
 def keras_model_file(end: str) -> tuple[list[str], Any]:
@@ -824,7 +819,14 @@ def keras_model_file(end: str) -> tuple[list[str], Any]:
 
 FILES = [
     PyTorch(
-        "a TorchScript or torch.export file that you trust", "robustcmp eval --weights torch=nets:mine", torch_file
+        "a TorchScript file `.pt`, in a process of its own",
+        "robustcmp gate old.pt new.pt …",
+        lambda _: torch_program(".pt", library("torch").jit.script(in_torch()).save),
+    ),
+    PyTorch(
+        "a torch.export file `.pt2`, in a process of its own",
+        "robustcmp gate old.pt2 new.pt2 …",
+        lambda _: torch_program(".pt2", partial(library("torch").export.save, exported(in_torch()))),
     ),
     Keras(
         "a whole model in a file `.h5` or `.hdf5`",
@@ -842,6 +844,9 @@ def test_a_file_answers_as_its_network(case: Case, tmp_path: Path, monkeypatch: 
     monkeypatch.syspath_prepend(tmp_path)
     Path("brought_nets.py").write_text(FUNCTIONS)
     given, plain = case.make(tmp_path)
+    if torch := sys.modules.get("torch"):  # programs are not opened in this process
+        monkeypatch.setattr(torch.jit, "load", None)
+        monkeypatch.setattr(torch.export, "load", None)
     [[origin]] = file_origins(given).values()
     np.testing.assert_allclose(Classifier(origin.load("cpu")).logits(drawn()), ask(plain), atol=1e-5)
 

@@ -41,6 +41,7 @@ ONLY_IN = {
         "hosts/torch_host.py",
         "hosts/keras3_host.py",
         "hosts/executorch_host.py",
+        "hosts/torch_program_host.py",
         "deployments/torch_network.py",
         "deployments/torch_export.py",
         "deployments/torch_compile.py",

@@ -162,11 +162,11 @@ def _check_values(value: Any, name: str, level: int) -> None:
 
 # archives and programs -----------------------------------------------------------------------------------------------
 
-# What a file of PyTorch holds beside tensors, how its user opens it, and the entries that it is known by.
-PROGRAMS = (
-    ("TorchScript", "torch.jit.load(path)", ("/constants.pkl",)),
-    ("torch.export", "torch.export.load(path)", ("models/model.json", "serialized_exported_program.json")),
-)
+# What a file of PyTorch holds beside tensors, and the entries that it is known by.
+PROGRAMS = {
+    "TorchScript": ("/constants.pkl",),
+    "torch.export": ("models/model.json", "serialized_exported_program.json"),
+}
 MODULES = b"torch.nn.modules."  # what a pickle of a whole network refers to, within
 SEARCHED = 2**20  # bytes
 SAVED_MODEL = "saved_model.pb"
@@ -211,6 +211,20 @@ def check_archive(path: Path) -> None:
         raise WeightsError(f"{path} is damaged: {damaged} is not what was written. Copy it again.")
 
 
+def find_program(path: Path) -> str:
+    """Return which kind of program a file of PyTorch holds, "" if none."""
+    if not _is_of_torch(path):
+        return ""
+    with _open_archive(path) as archive:
+        names = archive.namelist()
+    return next((kind for kind, marks in PROGRAMS.items() if any(name.endswith(marks) for name in names)), "")
+
+
+def _is_of_torch(path: Path) -> bool:
+    """Say whether a file can be an archive of PyTorch."""
+    return path.suffix in (".pt", ".pth", ".ckpt", ".bin", ".pt2") and path.is_file() and is_archive(path)
+
+
 def check_no_program(path: Path) -> None:
     """Raise `WeightsError` for code in the place of data: of TorchScript, `torch.export`, pickles or TensorFlow."""
     if path.name == SAVED_MODEL or (path / SAVED_MODEL).is_file():
@@ -220,19 +234,17 @@ def check_no_program(path: Path) -> None:
             "the model of Keras as x.keras; or, if you trust it, return robustcmp.wrap(tf.saved_model.load("
             f"{str(directory)!r})) from a function of your own and name that as module:function."
         )
-    if path.suffix not in (".pt", ".pth", ".ckpt", ".bin", ".pt2") or not path.is_file() or not is_archive(path):
+    if kind := find_program(path):
+        raise WeightsError(
+            f"{path} holds a {kind} program, which could run code when it is opened. If you trust it, "
+            f"torch-program={path} opens it in a process of its own. Or save its weights with "
+            "torch.save(network.state_dict(), path), and name their network with architecture."
+        )
+    if not _is_of_torch(path):
         return
     with _open_archive(path) as archive:
-        names = archive.namelist()
-        pickles = [name for name in names if name.endswith("/data.pkl")][:1]  # torch writes one
+        pickles = [name for name in archive.namelist() if name.endswith("/data.pkl")][:1]  # torch writes one
         begins = b"".join(archive.open(name).read(SEARCHED) for name in pickles)
-    for kind, call, marks in PROGRAMS:
-        if any(name.endswith(marks) for name in names):
-            raise WeightsError(
-                f"{path} holds a {kind} program, which is not run: opening it could run code. Save its weights with "
-                "torch.save(network.state_dict(), path) and name their network with architecture; or, if you trust "
-                f"it, return {call} from a function of your own and name that as module:function."
-            )
     if MODULES in begins:
         raise WeightsError(
             f"{path} holds a whole network, as torch.save(network, path) or a trainer's hyperparameters do, which is "
@@ -374,7 +386,7 @@ def check_own(path: Path) -> None:
     if not hmac.compare_digest(code, _code(path)):
         raise DeploymentError(
             f"{path} was not written by robustcmp for this user, or it has changed. A file of torch.export can run "
-            "code when it is opened, so no other is. Convert the network itself: robustcmp.deploy"
+            "code when it is opened, so no other is. If you trust it, torch-program opens it in a process of its own"
         )
 
 

@@ -14,6 +14,7 @@ MODULES = {
     "openvino": "openvino",
     "opencv": "opencv",
     "torch-export": "torch_export",
+    "torch-program": "torch_program",
     "torch-compile": "torch_compile",
     "executorch": "executorch",
     "onnxruntime-web": "web.onnxruntime_web",

@@ -6,10 +6,7 @@ host sets its size when it starts, through a function that ExecuTorch calls expe
 
 from __future__ import annotations
 
-import threading
-import weakref
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,15 +16,16 @@ from ..hosts import environments
 from ..hosts.process import HostProcess
 from ..models.model import Model
 from ..untrusted import read_network
-from .base import Conversion, Runtime
-from .sessions import Layout, Session
+from .base import Conversion
+from .hosted import HostedRuntime
+from .sessions import Session
 
 HOST = "executorch"
 SIZE = 64  # images in the batch that a program is made for
 LARGEST = 2**31  # bytes of a file
 
 
-class _ExecuTorch(Runtime):
+class _ExecuTorch(HostedRuntime):
     name = "executorch"
     package = "executorch"
     extra = "hosts"
@@ -42,10 +40,6 @@ class _ExecuTorch(Runtime):
         ),
     }
 
-    def __init__(self) -> None:
-        self._process: HostProcess | None = None
-        self._starting = threading.Lock()
-
     def version(self) -> str:
         return environments.describe(HOST)["version"] if environments.is_ready(HOST) else "unknown"
 
@@ -54,12 +48,8 @@ class _ExecuTorch(Runtime):
             return ""
         return f"{self.name} runs in an environment of its own: create it with robustcmp hosts create {HOST}"
 
-    def process(self) -> HostProcess:
-        """Return the process that converts and answers; one that has ended is replaced."""
-        with self._starting:
-            if self._process is None or not self._process.alive:
-                self._process = environments.start(HOST)
-            return self._process
+    def start(self) -> HostProcess:
+        return environments.start(HOST)
 
     def convert(self, model: Model, kind: str, calibration: NDArray[np.float32] | None, path: Path) -> None:
         architecture = model.architecture
@@ -88,17 +78,7 @@ class _ExecuTorch(Runtime):
         content = read_network(path, LARGEST)
         if content[4:8] != b"ET12":
             raise DeploymentError(f"{path} is no program of ExecuTorch: it should have ET12 as its bytes 5 to 8")
-        process = self.process()
-        number = process.call("load", {"program": np.frombuffer(content, np.uint8)})[0]["is"]
-        _, sizes = process.call("sizes", of=number)
-
-        def ask(images: NDArray[Any]) -> Any:
-            _, answer = process.call("logits", {"images": images}, of=number)
-            return answer["logits"]
-
-        session = Session(Layout.of(sizes["input"].tolist(), "float32", str(path)), ask)
-        weakref.finalize(session, process.forget, number)
-        return session
+        return self.open_program(path, content)
 
 
 RUNTIME = _ExecuTorch()

@@ -21,7 +21,7 @@ from ..deployments.model import DeployedModel, Files, Gradient
 from ..errors import DataError, ModelError, UsageError
 from ..frameworks import Device
 from ..models.model import Model
-from ..untrusted import check_file, check_no_program, check_own
+from ..untrusted import check_file, check_own
 from .from_code import FromFunction
 from .from_files import FromFile, check_ending, check_normalisation
 from .from_zoo import FromZoo
@@ -76,8 +76,6 @@ class FromDeployedFile(msgspec.Struct, frozen=True, tag="deployed-file", dict=Tr
         check_file(main)
         if runtime.marks(main):
             check_own(main)
-        else:
-            check_no_program(main)
         beside(runtime, main)
 
     @cached_property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -15,6 +16,7 @@ from ..errors import ModelError, UsageError
 from ..files import json_digest
 from ..frameworks import ALSO, FILES, known
 from ..networks.weights import is_sealed
+from ..untrusted import find_program, own_mark
 from .deployed import FromDeployedFile
 from .from_code import call_function, framework_of, is_function
 from .from_files import FromFile
@@ -283,18 +285,18 @@ def _find_framework(source: str) -> str:
     path = Path(source)
     if not path.exists():
         raise UsageError(f"there is no file {source}")
-    for name in RUNTIMES:
-        if path.suffix and path.suffix in runtime(name).suffixes:
-            return name
     if path.suffix == ".h5" and is_sealed(path):
         return "torch"  # weights in the canonical layout, for any framework
-    for framework, endings in FILES.items():
-        if path.name.endswith(tuple(endings)):
-            return framework
-    suffixes = sorted(set().union(*(runtime(name).suffixes for name in RUNTIMES), *FILES.values()) - {""} | {".h5"})
+    if find_program(path) and not own_mark(path).exists():
+        return "torch-program"
+    endings = FILES | {name: runtime(name).suffixes for name in RUNTIMES}
+    for name, suffixes in endings.items():
+        if path.suffix and path.name.endswith(tuple(suffixes)):
+            return name
+    known_suffixes = sorted({*chain(*endings.values())} - {""} | {".h5"})
     raise UsageError(
-        f"{source} is of no known kind. Files end in {', '.join(suffixes)}; or name your own code that returns the "
-        "network, module:function"
+        f"{source} is of no known kind. Files end in {', '.join(known_suffixes)}; or name your own code that returns "
+        "the network, module:function"
     )
 
 

@@ -1,0 +1,49 @@
+"""Runtimes that are asked in a process of their own."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from abc import abstractmethod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..hosts.process import HostProcess
+from .base import Runtime
+from .sessions import Layout, Session
+
+
+class HostedRuntime(Runtime):
+    """A runtime whose networks live in a host."""
+
+    def __init__(self) -> None:
+        self._process: HostProcess | None = None
+        self._starting = threading.Lock()
+
+    @abstractmethod
+    def start(self) -> HostProcess:
+        """Start its host."""
+
+    def process(self) -> HostProcess:
+        """Return the process that answers; one that has ended is replaced."""
+        with self._starting:
+            if self._process is None or not self._process.alive:
+                self._process = self.start()
+            return self._process
+
+    def open_program(self, path: Path, content: bytes, **about: str) -> Session:
+        """Return a network whose file the host has opened."""
+        process = self.process()
+        number = process.call("load", {"program": np.frombuffer(content, np.uint8)}, **about)[0]["is"]
+        _, sizes = process.call("sizes", of=number)
+
+        def ask(images: NDArray[Any]) -> Any:
+            _, answer = process.call("logits", {"images": images}, of=number)
+            return answer["logits"]
+
+        session = Session(Layout.of(sizes["input"].tolist(), "float32", str(path)), ask)
+        weakref.finalize(session, process.forget, number)
+        return session
