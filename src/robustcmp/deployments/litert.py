@@ -90,7 +90,7 @@ def _keras_network(model: Model) -> Any:
         raise DeploymentError(f"TensorFlow converts networks for litert: {error}") from None
     if architecture is None or weights is None:
         return model.native
-    network = adapter.build(architecture, 0, "cpu")
+    network = adapter.build(architecture, None, "cpu")
     adapter.set_weights(network, architecture, weights)
     return network
 

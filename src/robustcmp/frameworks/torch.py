@@ -438,9 +438,9 @@ class _Torch(TrainableFramework):
                 f"{' '.join(str(error).split())[:300]}"
             ) from None
 
-    def build(self, architecture: Architecture, seed: int, device: Device) -> torch.nn.Module:
+    def build(self, architecture: Architecture, seed: int | None, device: Device) -> torch.nn.Module:
         with torch.random.fork_rng(), _own_defaults():
-            torch.manual_seed(seed)
+            torch.manual_seed(seed or 0)
             module = _build_sequential(architecture.layers, {layer.name: shape for layer, shape in architecture.walk()})
             return module.to(_device(device)).eval()
 
