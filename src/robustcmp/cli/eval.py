@@ -203,13 +203,11 @@ def compare(options: Namespace, words: Sequence[str], start: float) -> Evaluatio
     from ..frameworks import check_device
     from ..runs.executors import choose_executor
     from ..runs.followups import check_conditional
-    from ..runs.question import check_numbers
 
     suite = load_suite(options.suite[0])
     if options.suite[1:]:
         suite = _add_own(suite, options.suite[1:])
     repeats = suite.count_repeats(_repeats(options.repeats or [], suite))
-    check_numbers(options.images, options.batch_size, options.seed)
     check_device(options.device)
     if options.within is not None and options.images is not None:
         raise UsageError("--within chooses the number of images: leave out --images")

@@ -262,7 +262,7 @@ def _normalise(layer: BatchNorm, parameters: Parameters, x: jax.Array, measured:
 def _float64() -> AbstractContextManager[None]:
     """Let float64 be float64 for a while, in this thread; JAX makes it float32 otherwise."""
     where: Any = jax if hasattr(jax, "enable_x64") else jax.experimental
-    return where.enable_x64(True)  # type: ignore[no-any-return]
+    return where.enable_x64(True)
 
 
 def _full_precision(function: Function) -> Function:

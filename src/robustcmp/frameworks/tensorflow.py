@@ -303,7 +303,7 @@ def _program(native: Any) -> Function:
             "expected a keras.Model, a tf.function, or what tf.saved_model.load returns, received "
             f"{type(native).__name__}"
         )
-    return native  # type: ignore[no-any-return]
+    return native
 
 
 def _parameters(native: Any) -> list[NDArray[Any]] | None:

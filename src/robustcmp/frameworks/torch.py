@@ -351,7 +351,7 @@ class _Torch(TrainableFramework):
             with torch.set_grad_enabled(x.requires_grad or _gradient_wanted.get()):
                 # A copy, as a module may write into its images. torch.compile warns of gradients of one.
                 copy_needed = not (compiled and x.requires_grad)
-                return as_tensor(module(x.to(dtype, copy=copy_needed)))  # type: ignore[no-any-return]
+                return as_tensor(module(x.to(dtype, copy=copy_needed)))
 
         return function, torch.zeros(0, dtype=torch.float32, device=where)
 
@@ -535,7 +535,7 @@ class _Residual(torch.nn.Module):
         self.shortcut = shortcut
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.layers(x) + self.shortcut(x)  # type: ignore[no-any-return]
+        return self.layers(x) + self.shortcut(x)
 
 
 def _build_sequential(layers: tuple[Layer, ...], shapes: dict[str, Shape]) -> torch.nn.Sequential:
@@ -617,7 +617,7 @@ class _Traceable(torch.nn.Module):
         self._function = function
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self._function(x)  # type: ignore[no-any-return]
+        return self._function(x)
 
 
 class _Trainer(Trainer):

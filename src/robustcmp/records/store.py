@@ -294,8 +294,7 @@ class Run:
                     parameters=["keep_images"],
                 )
             _check_images(file, "adversarials", len(self._read_cell(file, key)["success"]))
-            images: NDArray[np.float32] = file.array("adversarials")
-            return images
+            return file.array("adversarials")
 
     def check_cell(self, key: str) -> None:
         """Check that a cell's file is as it was written.
