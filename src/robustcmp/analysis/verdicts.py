@@ -65,8 +65,6 @@ class Verdict:
         of one framework, and its 95 % interval. Part of it is that an image suits one training and not another, which
         more images would average out; for an attack that seldom succeeds, this can be all of it. NaN if `level` is
         ``"models"``, if frameworks have different numbers of trainings, or if the interval would have no width.
-    has_draws : bool
-        Whether that share includes the attack's draws: each training had its own draws.
     measure : str
         What the verdict is about: ``"success rate"`` in [0, 1]; or, if the success rate of an attack carries no
         information and the attack is about distances, ``"median L2"`` (or the norm of the attack) of the frameworks'
@@ -96,7 +94,6 @@ class Verdict:
     seed_share: float = math.nan
     seed_low: float = math.nan
     seed_high: float = math.nan
-    has_draws: bool = False
     measure: Measure = "success rate"
     norm: str = ""
     equivalent_within: float = math.nan
@@ -155,8 +152,7 @@ def decide(results: Results) -> list[Verdict]:
                 verdict = replace(verdict, why=f"{verdict.why}; distances are not compared: {outcomes.not_compared}")
             else:
                 verdict = _judge_distances(outcomes, results.level, p, alpha)
-        has_draws = results.manifest.get("spread", False) and not (outcomes.deterministic or outcomes.expected)
-        verdicts.append(replace(verdict, has_draws=has_draws))
+        verdicts.append(verdict)
     return verdicts
 
 
@@ -173,7 +169,7 @@ def _judge_success(outcomes: Outcomes, results: Results, p: float, alpha: float)
         why = "some frameworks have several trainings and others only one"
     if why:
         return _verdict(outcomes, level, means, math.nan, different=None, why=why, detectable=math.nan)
-    few = few_outcomes(outcomes.image_means, len(rates)) if level == "frameworks" else ""
+    few = _few_outcomes(outcomes.image_means, len(rates)) if level == "frameworks" else ""
     if few:
         verdict = _verdict(outcomes, level, means, p, detectable=math.nan, few=few)
     else:
@@ -240,7 +236,7 @@ def _with_seed_share(verdict: Verdict, values: Mapping[str, NDArray[np.float64]]
     return replace(verdict, seed_share=estimate, seed_low=low, seed_high=high)
 
 
-def few_outcomes(values: NDArray[np.float64], frameworks: int) -> str:
+def _few_outcomes(values: NDArray[np.float64], frameworks: int) -> str:
     """Say how few successes or failures there are where frameworks have fewer than five each on average, else ""."""
     successes = float(values.sum())
     few, end = min((successes, "succeed"), (values.size - successes, "fail"))
