@@ -15,7 +15,7 @@ import numpy as np
 import pandas
 from numpy.typing import NDArray
 
-from ..errors import SealError, UsageError, check_count
+from ..errors import SealError, UsageError
 from ..records.answers import Checked, Contested
 from ..sealed import Hdf5
 from .statistics import mantel
@@ -89,13 +89,8 @@ class Conditioning:
         rates = (common * self._common[model] + each * subsets @ fallen.T) / images[:, None]
         return rates, images
 
-    def curve(self, picks: int = PICKS) -> pandas.DataFrame:
+    def curve(self) -> pandas.DataFrame:
         """Return the rates against the number of models that the subset is conditioned on.
-
-        Parameters
-        ----------
-        picks : int, default 50
-            How many random orders of the other trained models are tried for each of them.
 
         Returns
         -------
@@ -111,7 +106,7 @@ class Conditioning:
         images: dict[str, list[NDArray[np.float64]]] = {}
         for model, name in enumerate(self._names):
             others = np.delete(np.arange(total), model)
-            for _ in range(check_count("picks", picks)):
+            for _ in range(PICKS):
                 of_pick, images_of_pick = self.rates(model, rng.permutation(others))
                 rates.setdefault(name, []).append(of_pick)
                 images.setdefault(name, []).append(images_of_pick)

@@ -258,9 +258,7 @@ def _judge_attacks(model: str, pairs: Sequence[_ModelPair], margin: float) -> li
         elif p_easier[pair.attack] < LEVEL:
             answer = "easier"
         low, high = pair.interval()
-        images_needed = None
-        if answer == "not shown":
-            images_needed = pair.images_needed(max(pair.difference, 0.0), margin, power)
+        disadvantage = max(pair.difference, 0.0)
         verdicts.append(
             AttackVerdict(
                 model=model,
@@ -273,9 +271,7 @@ def _judge_attacks(model: str, pairs: Sequence[_ModelPair], margin: float) -> li
                 p_easier=p_easier.get(pair.attack),
                 unit=pair.unit,
                 images=pair.new.shape[1],
-                images_needed=pair.images_needed(max(pair.difference, 0.0), margin, power)
-                if answer == "not shown"
-                else None,
+                images_needed=pair.images_needed(disadvantage, margin, power) if answer == "not shown" else None,
             )
         )
     return verdicts

@@ -9,13 +9,14 @@ import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.resources import files
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..analysis.results import Results
-from ..errors import UsageError, printable
+from ..errors import printable
 from ..records.attack import NORMS
 from . import plots, tables, words
 from .exports import to_bibtex
@@ -112,11 +113,7 @@ def _render(template: str, **values: Any) -> str:
 
 def _can_draw() -> bool:
     """Return whether a page has pictures: Matplotlib is installed."""
-    try:
-        plots.require_matplotlib()
-    except UsageError:
-        return False
-    return True
+    return find_spec("matplotlib") is not None
 
 
 # pictures: Matplotlib's SVG, inline, in colours that the page's style decides ------------------------------------
