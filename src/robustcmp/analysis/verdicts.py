@@ -65,6 +65,8 @@ class Verdict:
         of one framework, and its 95 % interval. Part of it is that an image suits one training and not another, which
         more images would average out; for an attack that seldom succeeds, this can be all of it. NaN if `level` is
         ``"models"``, if frameworks have different numbers of trainings, or if the interval would have no width.
+    has_draws : bool
+        Whether that share includes the attack's draws: each training had its own draws.
     measure : str
         What the verdict is about: ``"success rate"`` in [0, 1]; or, if the success rate of an attack carries no
         information and the attack is about distances, ``"median L2"`` (or the norm of the attack) of the frameworks'
@@ -94,6 +96,7 @@ class Verdict:
     seed_share: float = math.nan
     seed_low: float = math.nan
     seed_high: float = math.nan
+    has_draws: bool = False
     measure: Measure = "success rate"
     norm: str = ""
     equivalent_within: float = math.nan
@@ -152,7 +155,8 @@ def decide(results: Results) -> list[Verdict]:
                 verdict = replace(verdict, why=f"{verdict.why}; distances are not compared: {outcomes.not_compared}")
             else:
                 verdict = _judge_distances(outcomes, results.level, p, alpha)
-        verdicts.append(verdict)
+        has_draws = results.manifest.get("spread", False) and not (outcomes.deterministic or outcomes.expected)
+        verdicts.append(replace(verdict, has_draws=has_draws))
     return verdicts
 
 
