@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import numpy as np
@@ -277,18 +277,11 @@ def _judge_attacks(model: str, pairs: Sequence[_ModelPair], margin: float) -> li
     return verdicts
 
 
-class _PlannedAttack(NamedTuple):
-    """How many images show that a new model is not easier to fool under an attack; None where images cannot show it."""
-
-    model: str
-    attack: str
-    images: int | None
-
-
-def plan_gate(results: Results, margin: float) -> list[_PlannedAttack]:
+def plan_gate(results: Results, margin: float) -> list[dict[str, Any]]:
     """Return how many images a gate needs for 80 % power over all informative attacks, from a run of the same models.
 
-    The models' difference is taken as zero, and how often they disagree as it was found.
+    The models' difference is taken as zero, and how often they disagree as it was found. A dict for each new model and
+    attack: model, attack, and images, None where images cannot show it.
     """
     check_fraction("margin", margin)
     baseline, *others = results.models
@@ -296,7 +289,9 @@ def plan_gate(results: Results, margin: float) -> list[_PlannedAttack]:
     for model in others:
         pairs = [pair for pair in _pairs(results, baseline, model) if pair.is_informative]
         power = _power_of_each(len(pairs))
-        planned += [_PlannedAttack(model, pair.attack, pair.images_needed(0.0, margin, power)) for pair in pairs]
+        for pair in pairs:
+            images = pair.images_needed(0.0, margin, power)
+            planned.append({"model": model, "attack": pair.attack, "images": images})
     return planned
 
 

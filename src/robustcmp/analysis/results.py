@@ -54,7 +54,6 @@ class Results:
         self.run = run
         self.arrays = arrays
         self.manifest = manifest
-        self._intervals: dict[tuple[str, str, int | None], Interval] = {}
         self._tests: dict[Level | None, pandas.DataFrame] = {}
 
     @cached_property
@@ -234,10 +233,7 @@ class Results:
             return NO_EVIDENCE
         if self.attack_records[attack].deterministic and len(success) == 1:
             return wilson_interval(int(np.count_nonzero(success[0, 0])), success.shape[-1])
-        cell = model, attack, training_seed
-        if cell not in self._intervals:
-            self._intervals[cell] = bootstrap_interval(success.mean(axis=(0, 1)))
-        return self._intervals[cell]
+        return bootstrap_interval(success.mean(axis=(0, 1)))
 
     def repeat_std(self, model: str, attack: str, *, training_seed: int | None = None) -> float:
         """Return the standard deviation of the success rate over repeats, within a training (root mean square)."""

@@ -240,11 +240,8 @@ SOFTWARE = """\
 
 def to_bibtex(results: Results) -> str:
     """Return an entry for each of what a run used: the method, attacks, frameworks, datasets and networks."""
-    entries: dict[str, str] = {}
-    for entry in _entries(results):
-        key = re.match(r"\s*@\w+\{([^,\s]+),", entry)
-        entries.setdefault(key[1] if key else entry, entry.strip())
-    return printable("\n\n".join(entries.values())) + "\n"
+    entries = dict.fromkeys(entry.strip() for entry in _entries(results))
+    return printable("\n\n".join(entries)) + "\n"
 
 
 def _entries(results: Results) -> Iterator[str]:
