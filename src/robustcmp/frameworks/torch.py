@@ -220,8 +220,8 @@ class _Torch(TrainableFramework):
                 return gradient
             if any(leaf is not x and leaf.shape[1:] == x.shape[1:] for leaf in _images_behind(logits)):
                 raise ModelError(
-                    "the answer to some images came from those of another call: the network keeps what it computes "
-                    "where other threads write, too. Let its forward return all that it computes"
+                    "some answers belong to the images of another call: the network stores values in itself, where "
+                    "other threads overwrite them. Let its forward return them instead"
                 )
             return torch.zeros_like(x)
 
@@ -351,7 +351,7 @@ class _Torch(TrainableFramework):
             with torch.set_grad_enabled(x.requires_grad or _gradient_wanted.get()):
                 # A copy, as a module may write into its images. torch.compile warns of gradients of one.
                 copy_needed = not (compiled and x.requires_grad)
-                return as_tensor(module(x.to(dtype, copy=copy_needed)))  # type: ignore[no-any-return]
+                return as_tensor(module(x.to(dtype, copy=copy_needed)))
 
         return function, torch.zeros(0, dtype=torch.float32, device=where)
 
@@ -379,7 +379,7 @@ class _Torch(TrainableFramework):
             hooks += vars(module).get("_forward_pre_hooks", {}).values()
             # Those of torch, such as weight norm, compute the same in every call.
             if any(not type(hook).__module__.startswith("torch.") for hook in hooks):
-                raise ModelError("it has forward hooks, so what they keep of calls from several threads would mix")
+                raise ModelError("it has forward hooks, which would mix the calls of several threads")
         dense = [
             tensor.detach().cpu() for tensor in tensors if tensor.layout == torch.strided and not tensor.is_quantized
         ]
@@ -438,9 +438,9 @@ class _Torch(TrainableFramework):
                 f"{' '.join(str(error).split())[:300]}"
             ) from None
 
-    def build(self, architecture: Architecture, seed: int, device: Device) -> torch.nn.Module:
+    def build(self, architecture: Architecture, seed: int | None, device: Device) -> torch.nn.Module:
         with torch.random.fork_rng(), _own_defaults():
-            torch.manual_seed(seed)
+            torch.manual_seed(seed or 0)
             module = _build_sequential(architecture.layers, {layer.name: shape for layer, shape in architecture.walk()})
             return module.to(_device(device)).eval()
 
@@ -535,7 +535,7 @@ class _Residual(torch.nn.Module):
         self.shortcut = shortcut
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.layers(x) + self.shortcut(x)  # type: ignore[no-any-return]
+        return self.layers(x) + self.shortcut(x)
 
 
 def _build_sequential(layers: tuple[Layer, ...], shapes: dict[str, Shape]) -> torch.nn.Sequential:
@@ -617,7 +617,7 @@ class _Traceable(torch.nn.Module):
         self._function = function
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self._function(x)  # type: ignore[no-any-return]
+        return self._function(x)
 
 
 class _Trainer(Trainer):

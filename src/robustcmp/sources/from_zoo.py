@@ -262,7 +262,7 @@ def make_model(name: FromZoo, content: WeightsFile, device: Device) -> Model:
     """Return the model that has some weights, in the framework that trained them."""
     architecture = get_architecture(name.model)
     adapter = get_framework(name.framework)
-    native = adapter.build(architecture, name.seed, device)
+    native = adapter.build(architecture, None, device)
     adapter.set_weights(native, architecture, content.weights)
     model = wrap(native, framework=adapter.name, device=device, info=content.metadata)
     model.architecture = architecture
@@ -359,7 +359,7 @@ def same_weights(model: Model, frameworks: Sequence[str] | None = None, *, devic
     models = {}
     for framework in frameworks or list_installed():
         adapter = get_framework(framework)
-        native = adapter.build(architecture, 0, device)
+        native = adapter.build(architecture, None, device)
         adapter.set_weights(native, architecture, weights)
         models[framework] = wrap(native, framework=framework, device=device, info=info)
         models[framework].architecture = architecture
