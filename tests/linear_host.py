@@ -49,7 +49,7 @@ class Faulty(Linear):  # noqa: F821
 
     def step(self, images, labels, learning_rate):
         loss = super().step(images, labels, learning_rate)
-        return float("inf") if FAULT == "no loss" else loss
+        return loss
 
 
 if FAULT == "no library":
