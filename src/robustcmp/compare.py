@@ -231,7 +231,7 @@ def _resumable(out: str | os.PathLike[str] | None, about: dict[str, Any] | None)
 @contextmanager
 def progress_of(progress: bool | Progress) -> Iterator[Progress]:
     """Return whom to tell of the progress, until it ends."""
-    shown = progress if isinstance(progress, Progress) else make_progress() if progress else Unseen()
+    shown = progress if isinstance(progress, Progress) else make_progress() if progress else Unseen()  # type: ignore[abstract]
     try:
         yield shown
     finally:

@@ -176,8 +176,7 @@ class Hdf5:
     def array(self, name: str, dtype: DTypeLike | None = None, shape: Shape | None = None) -> NDArray[Any]:
         """Return an array, once `check` has found nothing wrong with it."""
         self.check(name, dtype, shape)
-        values: NDArray[Any] = np.asarray(self.arrays[name][()])
-        return values
+        return np.asarray(self.arrays[name][()])
 
     def check(self, name: str, dtype: DTypeLike | None = None, shape: Shape | None = None) -> None:
         """Check what an array declares, before anything of it is read.

@@ -54,8 +54,7 @@ class Ball:
             moves = images - self.clean
             share = np.minimum(1, self.radius / np.maximum(measure(moves, "l2"), 1e-12))
             images = self.clean + moves * share.astype(np.float32)
-        clipped: Images = np.clip(images, self.low, self.high)
-        return clipped
+        return np.clip(images, self.low, self.high)
 
 
 def measure(moves: NDArray[np.floating[Any]], norm: Norm) -> NDArray[np.float64]:
@@ -64,8 +63,7 @@ def measure(moves: NDArray[np.floating[Any]], norm: Norm) -> NDArray[np.float64]
         size = np.sqrt(np.square(moves, dtype=np.float64).sum(axis=(1, 2, 3), keepdims=True))
     else:
         size = np.abs(moves).max(axis=(1, 2, 3), keepdims=True)
-    wide: NDArray[np.float64] = size.astype(np.float64)
-    return wide
+    return size.astype(np.float64)
 
 
 def search_in_turn(

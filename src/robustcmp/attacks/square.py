@@ -191,8 +191,7 @@ def _bumps(drawn: NDArray[np.float64], side: int) -> NDArray[np.float64]:
     bump /= np.sqrt(np.square(bump).sum())
     lying = (drawn[:, 0] > 0.5)[:, None, None]
     signs = np.where(drawn[:, 1:] < 0.5, -1, 1)[:, None, None]
-    bumps: NDArray[np.float64] = np.where(lying, bump.T, bump)[..., None] * signs
-    return bumps
+    return np.where(lying, bump.T, bump)[..., None] * signs
 
 
 def _half_bump(height: int, width: int) -> NDArray[np.float64]:

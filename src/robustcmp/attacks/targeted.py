@@ -206,8 +206,7 @@ def step_to_boundary(
     lengths = [np.maximum(measure(step[:, :, None, None], norm)[:, :, 0, 0], 1e-8) for step in (from_point, from_clean)]
     share = np.minimum(lengths[0] / (lengths[0] + lengths[1]), MOST_TOWARDS_CLEAN)
     moved = (x + OVERSHOOT * from_point) * (1 - share) + (start + OVERSHOOT * from_clean) * share
-    clipped: Images = np.clip(moved, *bounds).astype(np.float32).reshape(point.shape)
-    return clipped
+    return np.clip(moved, *bounds).astype(np.float32).reshape(point.shape)
 
 
 def project_onto_plane(
@@ -234,5 +233,4 @@ def project_onto_plane(
         closed = np.where(stopped, total, 0).sum(axis=1, keepdims=True)
         moving = np.where(stopped, 0, rate).sum(axis=1, keepdims=True)
         longer = (needed - closed) / np.maximum(moving, 1e-200)
-    step: NDArray[np.float64] = direction * np.minimum(length * speed, room)
-    return step
+    return direction * np.minimum(length * speed, room)

@@ -170,7 +170,7 @@ def run_command(run: Callable[[Sequence[str]], int | None], command: str, argume
     except BrokenPipeError:  # who reads has read enough, as head does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         with suppress(OSError):
-            say("error: nobody reads the output. Finished work is saved.")
+            say("error: the output was closed before everything was printed. Finished work is saved.")
         return FAILED
     except OSError as error:  # a full disk
         say(f"error: {error}. Finished work is saved.")
@@ -206,5 +206,4 @@ def run_named(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] not in COMMANDS:
         return run_command(_run, "robustcmp", words)
-    status: int = import_module(f".{words[0]}", __package__).main(words[1:])
-    return status
+    return import_module(f".{words[0]}", __package__).main(words[1:])

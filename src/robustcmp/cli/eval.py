@@ -203,13 +203,11 @@ def compare(options: Namespace, words: Sequence[str], start: float) -> Evaluatio
     from ..frameworks import check_device
     from ..runs.executors import choose_executor
     from ..runs.followups import check_conditional
-    from ..runs.question import check_numbers
 
     suite = load_suite(options.suite[0])
     if options.suite[1:]:
         suite = _add_own(suite, options.suite[1:])
     repeats = suite.count_repeats(_repeats(options.repeats or [], suite))
-    check_numbers(options.images, options.batch_size, options.seed)
     check_device(options.device)
     if options.within is not None and options.images is not None:
         raise UsageError("--within chooses the number of images: leave out --images")
@@ -261,13 +259,13 @@ def _tell(options: Namespace) -> Say:
 def check_complete(evaluation: Evaluation) -> None:
     """Raise an error if the same-weights control did not pass, or attacks failed."""
     if evaluation.results.same_weights and not evaluation.results.same_weights["passed"]:
-        raise ControlError("these frameworks give different results for the same weights: the control did not pass")
+        raise ControlError("the control did not pass: these frameworks give different results for the same weights")
     if evaluation.failed:
         failed = evaluation.failed
         each = [f"{attack} on {label}: {why}" for label, reasons in failed.items() for attack, why in reasons.items()]
         raise GroupError(
-            f"{len(each)} of the attacks on models failed. Everything else is finished, and the same command tries "
-            "only these again:\n  " + "\n  ".join(each)
+            f"{len(each)} attacks failed on a model. Everything else is finished, and the same command tries only "
+            "these again:\n  " + "\n  ".join(each)
         )
 
 

@@ -69,7 +69,7 @@ def build_torch_network(model: Model, runtime: str, calibration: NDArray[np.floa
     architecture = model.architecture
     if architecture is not None:
         weights = model.weights
-        module: Any = torch.build(architecture, 0, "cpu")
+        module: Any = torch.build(architecture, None, "cpu")
         torch.set_weights(module, architecture, weights or {})
         shape = architecture.input_shape
         return _TorchNetwork(module, (shape[0], shape[1], shape[2]))

@@ -338,10 +338,11 @@ class TrainableFramework(Framework):
         raise NotImplementedError(f"{self.name} reads no files of its own")
 
     @abstractmethod
-    def build(self, architecture: Architecture, seed: int, device: Device) -> Any:
+    def build(self, architecture: Architecture, seed: int | None, device: Device) -> Any:
         """Build a network with the framework's own layers and own default initialisation.
 
-        The initial weights are a function of `seed`; no global random state is touched.
+        The initial weights are a function of `seed`; no global random state is touched. Without a seed they may be
+        anything, to be set.
         """
 
     @abstractmethod

@@ -61,9 +61,9 @@ class Hosted(NumPy, TrainableFramework):
         check_device(self.name, device)
         return native, np.zeros(0, np.float32)
 
-    def build(self, architecture: Architecture, seed: int, device: Device) -> _HostedNetwork:
+    def build(self, architecture: Architecture, seed: int | None, device: Device) -> _HostedNetwork:
         check_device(self.name, device)
-        return _HostedNetwork(self, architecture, seed)
+        return _HostedNetwork(self, architecture, seed or 0)
 
     def get_weights(self, native: Any, architecture: Architecture) -> Weights:
         _, weights = native.call("get_weights")

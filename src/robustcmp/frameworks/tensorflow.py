@@ -196,9 +196,9 @@ class _TensorFlow(TrainableFramework):
             dummy = tf.zeros(0)
         return answer, dummy
 
-    def build(self, architecture: Architecture, seed: int, device: Device) -> keras.Model:
+    def build(self, architecture: Architecture, seed: int | None, device: Device) -> keras.Model:
         walked = [layer for layer, _ in architecture.walk()]
-        seeds = np.random.SeedSequence(seed).generate_state(len(walked)).tolist()
+        seeds = np.random.SeedSequence(seed or 0).generate_state(len(walked)).tolist()
 
         def apply_layers(layers: tuple[Layer, ...], x: Any) -> Any:
             for layer in layers:
@@ -303,7 +303,7 @@ def _program(native: Any) -> Function:
             "expected a keras.Model, a tf.function, or what tf.saved_model.load returns, received "
             f"{type(native).__name__}"
         )
-    return native  # type: ignore[no-any-return]
+    return native
 
 
 def _parameters(native: Any) -> list[NDArray[Any]] | None:

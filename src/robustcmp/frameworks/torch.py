@@ -308,7 +308,7 @@ class _Torch(TrainableFramework):
             with torch.set_grad_enabled(x.requires_grad or _gradient_wanted.get()):
                 # A copy, as a module may write into its images. torch.compile warns of gradients of one.
                 copy_needed = not (compiled and x.requires_grad)
-                return as_tensor(module(x.to(dtype, copy=copy_needed)))  # type: ignore[no-any-return]
+                return as_tensor(module(x.to(dtype, copy=copy_needed)))
 
         return function, torch.zeros(0, dtype=torch.float32, device=where)
 
@@ -336,7 +336,7 @@ class _Torch(TrainableFramework):
             hooks += vars(module).get("_forward_pre_hooks", {}).values()
             # Those of torch, such as weight norm, compute the same in every call.
             if any(not type(hook).__module__.startswith("torch.") for hook in hooks):
-                raise ModelError("it has forward hooks, so what they keep of calls from several threads would mix")
+                raise ModelError("it has forward hooks, which would mix the calls of several threads")
         dense = [
             tensor.detach().cpu() for tensor in tensors if tensor.layout == torch.strided and not tensor.is_quantized
         ]
@@ -395,9 +395,9 @@ class _Torch(TrainableFramework):
                 f"{' '.join(str(error).split())[:300]}"
             ) from None
 
-    def build(self, architecture: Architecture, seed: int, device: Device) -> torch.nn.Module:
+    def build(self, architecture: Architecture, seed: int | None, device: Device) -> torch.nn.Module:
         with torch.random.fork_rng(), _own_defaults():
-            torch.manual_seed(seed)
+            torch.manual_seed(seed or 0)
             module = _build_sequential(architecture.layers, {layer.name: shape for layer, shape in architecture.walk()})
             return module.to(_device(device)).eval()
 
@@ -492,7 +492,7 @@ class _Residual(torch.nn.Module):
         self.shortcut = shortcut
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.layers(x) + self.shortcut(x)  # type: ignore[no-any-return]
+        return self.layers(x) + self.shortcut(x)
 
 
 def _build_sequential(layers: tuple[Layer, ...], shapes: dict[str, Shape]) -> torch.nn.Sequential:
@@ -574,7 +574,7 @@ class _Traceable(torch.nn.Module):
         self._function = function
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self._function(x)  # type: ignore[no-any-return]
+        return self._function(x)
 
 
 class _Trainer(Trainer):

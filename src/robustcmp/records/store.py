@@ -231,7 +231,7 @@ class Run:
                 if images is not None:
                     _check_images(file, "adversarials", len(known_arrays["success"]))
         except SealError as error:
-            raise StoreError(f"{cell.attack} on {cell.model} gave a result that cannot be kept: {error}.") from None
+            raise StoreError(f"the result of {cell.attack} on {cell.model} cannot be stored: {error}.") from None
         write_bytes_atomically(self.cell_path(cell.key), content)
 
     @contextmanager
@@ -294,8 +294,7 @@ class Run:
                     parameters=["keep_images"],
                 )
             _check_images(file, "adversarials", len(self._read_cell(file, key)["success"]))
-            images: NDArray[np.float32] = file.array("adversarials")
-            return images
+            return file.array("adversarials")
 
     def check_cell(self, key: str) -> None:
         """Check that a cell's file is as it was written.
@@ -397,7 +396,7 @@ class Run:
         except SealError as error:
             raise StoreError(f"{self.costs_path} cannot be read ({error}). Delete it: nothing depends on it.") from None
         if broken:
-            _log.warning("%s: %d lines are no records, or were changed, and are left out", self.costs_path, broken)
+            _log.warning("%s: %d lines are broken or were changed, and are left out", self.costs_path, broken)
         return costs
 
     @property

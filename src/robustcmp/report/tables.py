@@ -23,7 +23,6 @@ from .format import (
     UNBOUNDED,
     Write,
     distance,
-    duration,
     fixed,
     interval,
     number,
@@ -477,17 +476,11 @@ def _time(seconds: float, ratio: float) -> str:
 
 
 def designs(plan: pandas.DataFrame, difference: float, power: float) -> Table:
-    """Return the designs of each attack, with the time or the queries that they cost, as far as these are known."""
-    plan = plan.assign(time=plan.seconds + plan.training_seconds.fillna(0))
-    if plan.seconds.isna().all():
-        cost = Column("queries", whole)
-    else:
-        cost = Column("attack time" if plan.training_seconds.isna().all() else "time", duration)
+    """Return the designs of each attack."""
     numbers = ["trainings", "images", "repeats"]
     columns = [*names("attack", "design", "variance"), *(Column(name, whole) for name in numbers)]
-    columns += [Column("detects (points)", points), cost]
-    measure = "queries" if cost.name == "queries" else "time"
-    shown = plan[["attack", "design", "variance", *numbers, "detectable", measure]]
+    columns.append(Column("detects (points)", points))
+    shown = plan[["attack", "design", "variance", *numbers, "detectable"]]
     rows = shown.astype(object).fillna(math.nan).to_numpy().tolist()
     return Table(f"To detect {points(difference)} points with {percent(power, 0)} power", columns, rows)
 

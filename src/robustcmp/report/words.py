@@ -729,9 +729,7 @@ def plan_notes(plan: pandas.DataFrame, difference: float, power: float) -> list[
     reasons = [f"{row.attack}: {row.why}." for row in plan[plan.why != ""].itertuples()]
     if reasons:
         sentences += [*dict.fromkeys(reasons), "Plans are for success rates, not for distances."]
-    measure = "asks the fewest queries" if plan.seconds.isna().all() else "takes the least time, at the pilot's speed"
-    free = "; training counts as free" if plan.training_seconds.isna().all() else ""
-    return [*sentences, f"The cheapest design {measure}{free}."]
+    return sentences
 
 
 def _count_trainings(same: pandas.DataFrame, difference: float, power: float) -> list[str]:

@@ -292,11 +292,8 @@ _own_version = cache(own_version)  # looking them up takes milliseconds
 def _describe_worker(dask_worker: Any) -> _About:
     """Return what a worker can do, without importing a framework; Dask passes it by this name."""
     versions = {name: _versions(name) for name in frameworks.available()}
-    return _About(str(dask_worker.name), own_version(), versions, _has_gpu())
-
-
-def _has_gpu() -> bool:
-    return os.path.exists("/proc/driver/nvidia/version") and os.environ.get("CUDA_VISIBLE_DEVICES") != ""
+    has_gpu = os.path.exists("/proc/driver/nvidia/version") and os.environ.get("CUDA_VISIBLE_DEVICES") != ""
+    return _About(str(dask_worker.name), own_version(), versions, has_gpu)
 
 
 class _Terms(NamedTuple):

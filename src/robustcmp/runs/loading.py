@@ -85,8 +85,7 @@ class TrainedModel:
     @property
     def info(self) -> dict[str, Any]:
         """What is known of its training."""
-        info: dict[str, Any] = getattr(unwrap(self.classifier.model), "info", {})
-        return info
+        return getattr(unwrap(self.classifier.model), "info", {})
 
 
 def list_models(models: Models) -> list[tuple[str, int, AnyModel]]:

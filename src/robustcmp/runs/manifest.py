@@ -17,7 +17,6 @@ from ..attacks.suite import Suite
 from ..deployments import conversion
 from ..errors import SealError, UsageError
 from ..files import digest
-from ..models.classifier import Classifier
 from ..models.functions import FINITE_DIFFERENCES
 from ..provenance import made_with, processor
 from ..records.manifest import FORMAT, check
@@ -75,7 +74,7 @@ def describe(plan: Plan, batch_sizes: dict[str, int], about: dict[str, Any]) -> 
     try:
         check(manifest)
     except SealError as error:
-        raise UsageError(f"a run cannot keep what is said of it or of a model: {error}") from None
+        raise UsageError(f"the manifest of this run would be invalid: {error}") from None
     return manifest
 
 
@@ -174,9 +173,9 @@ def _compare_with_sources(models: Sequence[TrainedModel], images: NDArray[np.flo
                 "logits": float(np.abs(difference).max()),
                 "distance": float(np.sqrt((difference**2).mean())),
                 "changed": float((ours.argmax(axis=1) != theirs.argmax(axis=1)).mean()),
-                "ties": _ties(ours),
+                "ties": float(((ours == ours.max(axis=1, keepdims=True)).sum(axis=1) > 1).mean()),
                 "bytes": model.info["deployment"]["bytes"],
-                "source_bytes": _bytes(source.classifier),
+                "source_bytes": sum(array.nbytes for array in source.classifier.parameters() or ()),
                 "seconds": seconds[model.key],
                 "source_seconds": seconds[source.key],
             }
@@ -217,16 +216,6 @@ def _is_exact(model: TrainedModel) -> bool:
     """Say whether a deployed network has to answer as its source; what made a user's own file is not known."""
     own_file = model.info["deployment"].get("own_file", False)
     return conversion(model.classifier.framework.name).is_exact and not own_file
-
-
-def _ties(logits: NDArray[np.float32]) -> float:
-    """Return the share of images with several largest logits: those of eight bits take few values."""
-    return float(((logits == logits.max(axis=1, keepdims=True)).sum(axis=1) > 1).mean())
-
-
-def _bytes(classifier: Classifier) -> int:
-    """Return how large a model's parameters are in memory, as its framework keeps them."""
-    return sum(array.nbytes for array in classifier.parameters() or ())
 
 
 def _measure_seconds(models: Sequence[TrainedModel], images: NDArray[np.float32]) -> dict[Key, list[float | None]]:

@@ -77,19 +77,11 @@ def validate(
     collect_extras(loaded.records)
     n = loaded.images if n is None else n
     repeated = loaded.count_repeats(repeats)
-    check_numbers(n, batch_size, seed)
+    check_count("n", n, limits.IMAGES)
+    if batch_size is not None:
+        batch_size = check_count("batch_size", batch_size, limits.BATCH_SIZE)  # JSON knows no NumPy
     images = check_unit_images(images, data_format)
     labels = check_labels(labels, len(images))
     if not len(images):
         raise UsageError("expected at least one image, received none")
-    if batch_size is not None:
-        batch_size = int(batch_size)  # JSON knows no NumPy
-    return Question(loaded, images, labels, int(n), repeated, spread, int(seed), batch_size)
-
-
-def check_numbers(n: int | None, batch_size: int | None, seed: int) -> None:
-    """Raise `UsageError` for a number that `evaluate` cannot use; None stands for what is found out later."""
-    for name, count, most in (("n", n, limits.IMAGES), ("batch_size", batch_size, limits.BATCH_SIZE)):
-        if count is not None:
-            check_count(name, count, most)
-    check_seed(seed)
+    return Question(loaded, images, labels, int(n), repeated, spread, check_seed(seed), batch_size)
