@@ -54,7 +54,6 @@ class Results:
         self.run = run
         self.arrays = arrays
         self.manifest = manifest
-        self._intervals: dict[tuple[str, str, int | None], Interval] = {}
         self._tests: dict[Level | None, pandas.DataFrame] = {}
 
     @cached_property
@@ -127,8 +126,8 @@ class Results:
         pairs = zip(self.labels, self.manifest["models"], strict=True)
         return {label: model[lack] for label, model in pairs if model.get(lack)}
 
-    def values(self, model: str, attack: str, name: str = "success") -> NDArray[Any]:
-        """Return a variable of one model and attack, (training seeds that ran, …).
+    def values(self, model: str, attack: str, name: str = "success", training_seed: int | None = None) -> NDArray[Any]:
+        """Return a variable of one model and attack, (training seeds that ran, …), or of one training, (1, …).
 
         Over repeats of the attack and images, unless it is an extra that no repeat changes, or over ε.
         """
@@ -137,6 +136,9 @@ class Results:
         if name in extras and name not in self.arrays:
             name = "success"  # no model ran the attack, so nothing is left of this one either
         values: NDArray[Any] = self.arrays[name][i, self.arrays["ran"][i, :, k], k]
+        if training_seed is not None:
+            self._cell_key(model, attack, training_seed)  # or there is none
+            values = values[[self.seeds(model, attack).index(training_seed)]]
         has_repeats = extras[name].per_repeat if name in extras else name in OWN_NAMES
         return values[:, : self.repeats(attack)] if has_repeats else values
 
@@ -226,24 +228,18 @@ class Results:
 
     def interval(self, model: str, attack: str, *, training_seed: int | None = None) -> Interval:
         """Return the 95 % interval of a model's mean success rate, over images."""
-        success = self.values(model, attack)
-        if training_seed is not None:
-            self._cell_key(model, attack, training_seed)  # or there is none
-            success = success[[self.seeds(model, attack).index(training_seed)]]
+        success = self.values(model, attack, training_seed=training_seed)
         if not success.size:
             return NO_EVIDENCE
         if self.attack_records[attack].deterministic and len(success) == 1:
             return wilson_interval(int(np.count_nonzero(success[0, 0])), success.shape[-1])
-        cell = model, attack, training_seed
-        if cell not in self._intervals:
-            self._intervals[cell] = bootstrap_interval(success.mean(axis=(0, 1)))
-        return self._intervals[cell]
+        return bootstrap_interval(success.mean(axis=(0, 1)))
 
-    def repeat_std(self, model: str, attack: str) -> float:
+    def repeat_std(self, model: str, attack: str, *, training_seed: int | None = None) -> float:
         """Return the standard deviation of the success rate over repeats, within a training (root mean square)."""
-        return (
-            0.0 if self.attack_records[attack].deterministic else root_mean_std(self.values(model, attack).mean(axis=2))
-        )
+        if self.attack_records[attack].deterministic:
+            return 0.0
+        return root_mean_std(self.values(model, attack, training_seed=training_seed).mean(axis=2))
 
     def rounded_rate(self, model: str, attack: str) -> float:
         """Return a model's success rate once adversarial images are saved in 8 bits, NaN if it was not measured."""
@@ -316,8 +312,6 @@ class Results:
         """The answer for each attack, about the `sources`; see `robustcmp.analysis.verdicts.Verdict`."""
         return decide(self)
 
-    # the next comparison -----------------------------------------------------------------------------------------
-
     # checks, transfer, images --------------------------------------------------------------------------------------
 
     @cached_property
@@ -339,10 +333,6 @@ class Results:
     def conditioned(self) -> Conditioning | None:
         """Rates on the subsets of fewer models, None if `Evaluation.run_conditioning` has not been run."""
         return read_conditioned(self)
-
-    def forget(self, answer: Literal["checked", "transferred", "conditioned"]) -> None:
-        """Read a stored answer anew when it is asked for next."""
-        self.__dict__.pop(answer, None)
 
     def adversarials(
         self, model: str, attack: str, *, training_seed: int | None = None, repeat: int = 0
