@@ -49,6 +49,7 @@ class Conditioning:
     def __init__(self, results: Results, contested: Contested):
         self._results = results
         self._contested = contested
+        self.attacks = contested.attacks
         self._names = np.array([model["name"] for model in results.manifest["models"]])
         shape = len(self._names), len(contested.attacks)
         self._common = np.full(shape, math.nan)  # rates on the images that all models classify correctly
@@ -58,11 +59,6 @@ class Conditioning:
                 seed = model["training_seed"]
                 if seed in results.seeds(name, attack):
                     self._common[row, column] = results.values(name, attack, training_seed=seed).mean()
-
-    @property
-    def attacks(self) -> list[str]:
-        """The attacks that were run on contested images."""
-        return self._contested.attacks
 
     def rates(self, model: int, others: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return a model's rates on the subsets of itself and growing numbers of others.

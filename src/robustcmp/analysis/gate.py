@@ -141,6 +141,8 @@ class _ModelPair:
         The attack.
     baseline, new : ndarray of float64, shape (trainings, images)
         The share of repeats in which each image was fooled, in [0, 1].
+    difference : float
+        How much more often the new model is fooled, in [-1, 1].
     unit : str
         ``"training"`` if both have several trainings. What images say bounds it then as well, so that trainings that
         happen to agree are not certainty.
@@ -153,6 +155,7 @@ class _ModelPair:
         self.attack = attack
         self.baseline = baseline
         self.new = new
+        self.difference = float(new.mean() - baseline.mean())
         self.unit: Unit = "training" if trainings > 1 else "image"
         self._images = pair_rates(new.mean(axis=0), baseline.mean(axis=0), repeats if trainings == 1 else 1)
         self._error = 0.0
@@ -162,11 +165,6 @@ class _ModelPair:
             self._df = trainings - 1
         elif trainings > 1:
             self._error, self._df = standard_error(new.mean(axis=1), baseline.mean(axis=1))
-
-    @property
-    def difference(self) -> float:
-        """How much more often the new model is fooled, in [-1, 1]."""
-        return float(self.new.mean() - self.baseline.mean())
 
     @property
     def is_informative(self) -> bool:

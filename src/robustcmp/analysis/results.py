@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ..errors import UsageError, unknown
 from ..records.answers import Checked
-from ..records.attack import OWN_NAMES, AttackRecord
+from ..records.attack import OWN_NAMES
 from ..records.manifest import attack_records
 from ..records.results_file import Arrays, make_dataset
 from ..records.store import Run
@@ -26,7 +26,7 @@ from .indicator import IndicatorRange, indicator_ranges, robustness_indicator
 from .outcomes import Outcomes, collect_outcomes
 from .significance import Level, has_framework_level, run_tests
 from .statistics import NO_EVIDENCE, Interval, bootstrap_interval, wilson_interval
-from .twins import Key, Twins, read_key
+from .twins import Twins, read_key
 from .verdicts import Verdict, decide
 
 if TYPE_CHECKING:
@@ -48,23 +48,35 @@ class Results:
         The variables and the axes of `Evaluation.dataset`, by their names.
     manifest : dict
         What was requested and used: suite, models, versions, hardware, digests.
+    models : list of str
+        The models' names, in the order in which they were passed.
+    keys : list of (str, int)
+        The trained models' names and training seeds, in the order of the manifest.
+    attacks : list of str
+        The attacks' names, in the order of the suite.
+    attack_records : dict of str to AttackRecord
+        The record of each attack, by its name.
+    twins : list of Twins
+        The pairs of trained models that began from the same weights.
     """
 
     def __init__(self, run: Run, arrays: Arrays, manifest: dict[str, Any]):
         self.run = run
         self.arrays = arrays
         self.manifest = manifest
+        self.models: list[str] = list(dict.fromkeys(model["name"] for model in manifest["models"]))
+        self.keys = [read_key((model["name"], model["training_seed"])) for model in manifest["models"]]
+        self.attacks: list[str] = arrays["attack"].tolist()
+        self.attack_records = attack_records(manifest)
+        self.twins = [
+            Twins(read_key(pair["a"]), read_key(pair["b"]), pair["correlation"]) for pair in manifest.get("twins", [])
+        ]
         self._tests: dict[Level | None, pandas.DataFrame] = {}
 
     @cached_property
     def dataset(self) -> xarray.Dataset:
         """Every outcome with its axes; see `Evaluation.dataset`."""
         return make_dataset(self.arrays, self.attack_records)
-
-    @cached_property
-    def models(self) -> list[str]:
-        """The models' names, in the order in which they were passed."""
-        return list(dict.fromkeys(model["name"] for model in self.manifest["models"]))
 
     @cached_property
     def sources(self) -> list[str]:
@@ -76,17 +88,6 @@ class Results:
     def labels(self) -> list[str]:
         """The trained models: ``torch``, or ``torch/3`` where there are several trainings."""
         return [f"{name}/{seed}" if self.has_several_trainings else name for name, seed in self.keys]
-
-    @cached_property
-    def keys(self) -> list[Key]:
-        """The trained models' names and training seeds, in the order of the labels."""
-        return [read_key((model["name"], model["training_seed"])) for model in self.manifest["models"]]
-
-    @cached_property
-    def twins(self) -> list[Twins]:
-        """The pairs of trained models that began from the same weights."""
-        pairs = self.manifest.get("twins", [])
-        return [Twins(read_key(pair["a"]), read_key(pair["b"]), pair["correlation"]) for pair in pairs]
 
     @property
     def has_several_trainings(self) -> bool:
@@ -105,17 +106,6 @@ class Results:
         counts = Counter(name for name, _ in self.keys)
         single = [name for name in self.sources if counts[name] == 1]
         return single if len(single) < len(self.sources) else []
-
-    @cached_property
-    def attacks(self) -> list[str]:
-        """The attacks' names, in the order of the suite."""
-        attacks: list[str] = self.arrays["attack"].tolist()
-        return attacks
-
-    @cached_property
-    def attack_records(self) -> dict[str, AttackRecord]:
-        """The record of each attack, by its name."""
-        return attack_records(self.manifest)
 
     def repeats(self, attack: str) -> int:
         """Return how many repeats an attack has; those of a deterministic one are all the same."""

@@ -90,6 +90,10 @@ class Run:
 
     def __init__(self, directory: str | os.PathLike[str], keep_images: bool = True):
         self.directory = as_path(directory, "out")
+        self.costs_path = self.directory / "costs.jsonl"
+        self._manifest_path = self.directory / "manifest.json"
+        self._cells = self.directory / "cells"
+        self._results_path = self.directory / "results.h5"
         self.keep_images = keep_images
         self._made = False  # whether the directory was not there before
         self.temporary = False  # whether the directory goes with this object
@@ -160,18 +164,6 @@ class Run:
     def has_results(self) -> bool:
         """Whether it was finished once."""
         return self._results_path.exists()
-
-    @property
-    def _manifest_path(self) -> Path:
-        return self.directory / "manifest.json"
-
-    @property
-    def _cells(self) -> Path:
-        return self.directory / "cells"
-
-    @property
-    def _results_path(self) -> Path:
-        return self.directory / "results.h5"
 
     # the manifest ------------------------------------------------------------------------------------------------
 
@@ -452,11 +444,6 @@ class Run:
             except (SealError, msgspec.ValidationError):
                 broken += 1
         return costs, broken
-
-    @property
-    def costs_path(self) -> Path:
-        """Where the log is."""
-        return self.directory / "costs.jsonl"
 
     # results -----------------------------------------------------------------------------------------------------
 

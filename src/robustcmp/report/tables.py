@@ -283,8 +283,9 @@ def _indicator(results: Results) -> Table:
 def _without_failed_starts(results: Results) -> dict[str, dict[str, float]]:
     """Return R without each attack that could not begin on some images."""
     variants = find_variants(results)
-    names = {attack: f"without {attack}" for attack in find_failed_starts(results)}
-    return {attack: variants[name] for attack, name in names.items() if name in variants}
+    none = dict.fromkeys(results.models, 0.0)  # where no other attack is in R
+    attacks = [attack for attack in find_failed_starts(results) if attack in results.indicator_attacks]
+    return {attack: variants.get(f"without {attack}", none) for attack in attacks}
 
 
 def _indicator_variants(results: Results) -> list[Table]:
