@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from ..errors import DeploymentError, UsageError, in_one_line
 from ..files import write_bytes_atomically
 from ..frameworks import get_framework
-from ..frameworks.keras_networks import call_arguments
+from ..frameworks.keras_networks import KerasModel
 from ..models.model import Model
 from ..threads import cores
 from ..untrusted import read_network
@@ -114,7 +114,7 @@ def _convert(network: Any, shape: tuple[int, ...], kind: str, calibration: NDArr
     import tensorflow as tf
 
     function = tf.function(
-        lambda images: network(images, **call_arguments(network)),
+        lambda images: network(images, **KerasModel(network).call_arguments()),
         input_signature=[tf.TensorSpec([None, *shape], tf.float32, name="images")],
         autograph=False,
     )

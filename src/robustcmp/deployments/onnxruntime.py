@@ -16,7 +16,7 @@ from ..frameworks import get_framework
 from ..models.model import Model
 from ..threads import cores
 from .base import Conversion, Runtime, image_shape
-from .onnx_files import external_files, read_levels, read_whole, write_onnx
+from .onnx_files import OnnxFile, write_onnx
 from .sessions import Layout, Session, Tensor, choose_tensors
 from .silence import silence
 
@@ -26,7 +26,7 @@ CALIBRATED_AT_ONCE = 128  # images
 DTYPES = {"float": "float32", "double": "float64"}  # as ONNX Runtime calls them, and NumPy
 
 
-class OnnxRuntime(Runtime):
+class _OnnxRuntime(Runtime):
     """ONNX Runtime with its execution provider for the processor."""
 
     name = "onnxruntime"
@@ -58,11 +58,12 @@ class OnnxRuntime(Runtime):
             _quantise(plain, path, kind, calibration)
 
     def beside(self, path: Path) -> list[Path]:
-        return external_files(path)
+        return OnnxFile(path).beside
 
     def load(self, path: Path) -> Session:
-        content = read_whole(path)
-        levels = read_levels(content, path)
+        file = OnnxFile(path)
+        content = file.read_whole()
+        levels = file.read_levels()
         session = _Network(path, content)
         session.levels = levels
         return session
@@ -165,4 +166,4 @@ def _tensors(values: Sequence[Any]) -> list[Tensor]:
     return tensors
 
 
-RUNTIME = OnnxRuntime()
+RUNTIME = _OnnxRuntime()

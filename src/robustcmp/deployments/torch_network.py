@@ -64,7 +64,7 @@ def build_torch_network(model: Model, runtime: str, calibration: NDArray[np.floa
     DeploymentError
         It is neither, or nothing says how large its images are.
     """
-    check_torch(runtime)
+    _check_torch(runtime)
     torch = get_framework("torch")
     architecture = model.architecture
     if architecture is not None:
@@ -86,7 +86,7 @@ def build_torch_network(model: Model, runtime: str, calibration: NDArray[np.floa
     return _TorchNetwork(copy.deepcopy(model.native).cpu().eval(), (height, width, channels))
 
 
-def check_torch(runtime: str) -> None:
+def _check_torch(runtime: str) -> None:
     """Raise `DeploymentError` where torch, which converts, is not installed."""
     try:
         get_framework("torch")
