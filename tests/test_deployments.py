@@ -28,7 +28,8 @@ from robustcmp.cli import command
 from robustcmp.data.dataset import Dataset
 from robustcmp.deployments.deploy import _find_or_write, deploy
 from robustcmp.deployments.model import DeployedModel
-from robustcmp.deployments.onnxruntime import _OnnxRuntime, write_float
+from robustcmp.deployments.onnx_files import write_float
+from robustcmp.deployments.onnxruntime import _OnnxRuntime
 from robustcmp.deployments.silence import silence
 from robustcmp.errors import ControlError, DeploymentError, UsageError
 from robustcmp.models.classifier import Classifier

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DeploymentError
+from ..frameworks import get_framework
+from ..models.model import Model
 from ..networks.architecture import (
     Architecture,
     BatchNorm,
@@ -29,6 +32,7 @@ from ..networks.architecture import (
 )
 from ..networks.weights import Weights
 from ..untrusted import read_network
+from .base import image_shape
 from .sessions import Tensor
 
 OPSET = 17  # old enough for every runtime, new enough for all of our layers
@@ -38,7 +42,7 @@ IMAGES = "images"
 LOGITS = "logits"
 MOST_BYTES = 2**31 - 1
 """A protocol buffer has less."""
-LOCATION = "location"
+LOCATION = b"location"  # stands in every network that keeps values in other files
 ONE_FILE = "Or export one file, torch.onnx.export(..., external_data=False)."
 
 
@@ -54,7 +58,15 @@ def _import_onnx() -> Any:
 # writing -------------------------------------------------------------------------------------------------------------
 
 
-def write_onnx(architecture: Architecture, weights: Weights, path: Path) -> None:
+def write_float(model: Model, images: NDArray[np.float32] | None, path: Path) -> None:
+    """Write a network as ONNX in float32: by our own writer where its design is known, else by its framework."""
+    if model.architecture is not None and model.weights is not None:
+        _write_onnx(model.architecture, model.weights, path)
+        return
+    get_framework(model.framework).export_onnx(model.native, image_shape(model, images), path)
+
+
+def _write_onnx(architecture: Architecture, weights: Weights, path: Path) -> None:
     """Write a trained network as ONNX, in float32; the same network is always the same bytes."""
     onnx = _import_onnx()
     writer = _Writer(onnx, architecture, weights)
@@ -156,9 +168,19 @@ class OnnxFile:
     def __init__(self, path: Path):
         self.path = path
         self._content = read_network(path, MOST_BYTES)
-        with _onnx_errors(path):
-            self._model = _import_onnx().load_model_from_string(self._content)
-            self._outside = _external_arrays(self._model, path)
+
+    @cached_property
+    def _model(self) -> Any:
+        with _onnx_errors(self.path):
+            return _import_onnx().load_model_from_string(self._content)
+
+    @cached_property
+    def _outside(self) -> list[tuple[Any, Path]]:
+        """The arrays in files beside its own, with these files."""
+        if LOCATION not in self._content:
+            return []
+        with _onnx_errors(self.path):
+            return _external_arrays(self._model, self.path)
 
     @property
     def beside(self) -> list[Path]:
@@ -220,7 +242,7 @@ def _external_arrays(model: Any, path: Path) -> list[tuple[Any, Path]]:
     for array in _messages(model):
         if not isinstance(array, _import_onnx().TensorProto) or not (array.external_data or array.data_location):
             continue
-        name = next((entry.value for entry in array.external_data if entry.key == LOCATION), "")
+        name = next((entry.value for entry in array.external_data if entry.key.encode() == LOCATION), "")
         file = path.parent / name
         if file.resolve().parent != path.resolve().parent:
             raise DeploymentError(

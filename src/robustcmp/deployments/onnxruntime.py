@@ -12,11 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DeploymentError, in_one_line
-from ..frameworks import get_framework
 from ..models.model import Model
 from ..threads import cores
-from .base import Conversion, Runtime, image_shape
-from .onnx_files import OnnxFile, write_onnx
+from .base import Conversion, Runtime
+from .onnx_files import OnnxFile, write_float
 from .sessions import Layout, Session, Tensor, choose_tensors
 from .silence import silence
 
@@ -67,14 +66,6 @@ class _OnnxRuntime(Runtime):
         session = _Network(path, content)
         session.levels = levels
         return session
-
-
-def write_float(model: Model, images: NDArray[np.float32] | None, path: Path) -> None:
-    """Write a network as ONNX in float32: by our own writer where its design is known, else by its framework."""
-    if model.architecture is not None and model.weights is not None:
-        write_onnx(model.architecture, model.weights, path)
-        return
-    get_framework(model.framework).export_onnx(model.native, image_shape(model, images), path)
 
 
 def _quantise(plain: Path, path: Path, kind: str, calibration: NDArray[np.float32] | None) -> None:

@@ -15,8 +15,7 @@ from ..models.model import Model
 from ..threads import cores
 from ..untrusted import read_network
 from .base import Conversion, Runtime, first_line
-from .onnx_files import MOST_BYTES, OnnxFile
-from .onnxruntime import write_float
+from .onnx_files import MOST_BYTES, OnnxFile, write_float
 from .sessions import Layout, Session, choose_tensors
 
 CAFFE, TORCH7 = ".caffemodel", ".t7"
