@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from scipy.stats import f_oneway, multivariate_normal, norm
 
 import robustcmp as rc
-from robustcmp.analysis.gate import ModelPair, judge_attacks, power_of_each
+from robustcmp.analysis.gate import _judge_attacks, _ModelPair, _power_of_each
 from robustcmp.analysis.outcomes import Outcomes
 from robustcmp.analysis.significance import run_tests
 from robustcmp.analysis.statistics import (
@@ -530,7 +530,7 @@ def quantised_passes(
         chances[:, kind == 2] = 1
         chances[:, kind == 3] = 0
         old, new = (rng.random((repeats, 2, images)) < chances).mean(axis=0)
-        pairs.append(ModelPair(str(attack), old[None], new[None], repeats, paired=False))
+        pairs.append(_ModelPair(str(attack), old[None], new[None], repeats, paired=False))
     return passes(pairs)
 
 
@@ -540,13 +540,13 @@ def retrained_passes(rng: np.random.Generator, worlds: Sequence[World]) -> bool:
     pairs = []
     for attack, world in enumerate(worlds):
         old, new = world.draw(rng).mean(axis=2)
-        pairs.append(ModelPair(str(attack), old, new, world.repeats, paired=False))
+        pairs.append(_ModelPair(str(attack), old, new, world.repeats, paired=False))
     return passes(pairs)
 
 
-def passes(pairs: Sequence[ModelPair]) -> bool:
+def passes(pairs: Sequence[_ModelPair]) -> bool:
     """Whether every informative attack is "not easier", and there is one."""
-    answers = {verdict.answer for verdict in judge_attacks("new", pairs, GATE_MARGIN)} - {"uninformative"}
+    answers = {verdict.answer for verdict in _judge_attacks("new", pairs, GATE_MARGIN)} - {"uninformative"}
     return answers == {"not easier"}
 
 
@@ -596,7 +596,7 @@ GATED = {
             1.0,
         )
         for share in (0.01, 0.05, 0.2)
-        for images in (images_to_show(share / 2, GATE_MARGIN, power_of_each(3)),)
+        for images in (images_to_show(share / 2, GATE_MARGIN, _power_of_each(3)),)
     },
 }
 

@@ -10,7 +10,7 @@ import msgspec
 import pandas
 
 from .analysis.deployments import DEPLOYED_MARGIN, compare_deployments
-from .analysis.followups import not_stored
+from .analysis.followups import not_stored, read_checked, read_conditioned, read_transferred
 from .analysis.gate import MARGIN, Gate, open_gate
 from .analysis.outcomes import split_variance
 from .analysis.planning import plan
@@ -398,7 +398,7 @@ class Evaluation:
         """
         checked = self._models_for("checks").run_checks(self.results, progress)
         self.results.run.write_answer("checks", checked.to_json())
-        self.results.forget("checked")
+        self.results.checked = read_checked(self.results)
         return self.checks
 
     @property
@@ -440,7 +440,7 @@ class Evaluation:
         results = self.results
         counts = self._models_for("transfer").run_transfer(results, progress)
         results.run.write_answer("transfer", {"counts": counts.tolist(), "attacks": results.attacks})
-        results.forget("transferred")
+        results.transferred = read_transferred(results)
         return self.transfer
 
     @property
@@ -483,7 +483,7 @@ class Evaluation:
         """
         contested = self._models_for("conditioning").run_conditioning(progress)
         self.results.run.write_arrays("contested", contested.to_arrays())
-        self.results.forget("conditioned")
+        self.results.conditioned = read_conditioned(self.results)
         return self.conditioning
 
     @property

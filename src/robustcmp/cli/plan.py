@@ -79,10 +79,11 @@ def _plan_gate(directory: str, margin: float, as_json: bool) -> None:
 
     planned = plan_gate(open_run(directory).results, margin)
     if as_json:
-        print(json.dumps([attack._asdict() for attack in planned], indent=1))
+        print(json.dumps(planned, indent=1))
         return
     if not planned:
         print("No attack of this run is informative: it fools under 5 % or over 95 % of both models' images.")
     for attack in planned:
-        images = "trainings decide, not images" if attack.images is None else f"{attack.images:,} images"
-        print(f"{attack.model} under {attack.attack}: {images}")
+        images = attack["images"]
+        needed = "trainings decide, not images" if images is None else f"{images:,} images"
+        print(f"{attack['model']} under {attack['attack']}: {needed}")

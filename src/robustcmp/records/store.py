@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import h5py
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -29,6 +30,7 @@ from .. import sealed
 from ..errors import SealError, StoreError, UsageError
 from ..files import (
     LOCK,
+    append_line,
     as_path,
     is_temporary,
     json_digest,
@@ -38,9 +40,8 @@ from ..files import (
     write_bytes_atomically,
 )
 from ..limits import LAYER_VALUES
-from . import logs, results_file
+from . import results_file
 from .attack import OWN_NAMES, OWN_TYPES, AttackResult, Cell
-from .logs import Cost
 from .manifest import FORMAT, attack_records, check
 
 COMPRESSED = {"compression": "gzip", "compression_opts": 4, "shuffle": True}
@@ -50,11 +51,49 @@ T = TypeVar("T")
 _log = logging.getLogger("robustcmp")
 
 
+class Cost(msgspec.Struct, frozen=True):
+    """What a task cost: one model under one attack, in the repeats that were finished together in one session.
+
+    Attributes
+    ----------
+    model, training_seed, attack
+        What was attacked, and with what.
+    cells : list of str
+        The keys of the cells that were finished, one for each repeat.
+    images : int
+        How many images were attacked in each repeat.
+    seconds : float
+        From the start of the task to the end of the last of these cells.
+    queries : int, optional
+        What the attack's definition asked in all of these cells, as in `AttackResult.queries`; None if the attack does
+        not count.
+    peak_memory : int, optional
+        The largest resident memory of its process meanwhile, in bytes; since the process began on other systems than
+        Linux; None where the system does not tell.
+    worker : str, optional
+        Who did it, None for the process of the comparison itself.
+    """
+
+    model: str
+    training_seed: int
+    attack: str
+    cells: list[str]
+    images: int
+    seconds: float
+    queries: int | None = None
+    peak_memory: int | None = None
+    worker: str | None = None
+
+
 class Run:
     """The directory of a run."""
 
     def __init__(self, directory: str | os.PathLike[str], keep_images: bool = True):
         self.directory = as_path(directory, "out")
+        self.costs_path = self.directory / "costs.jsonl"
+        self._manifest_path = self.directory / "manifest.json"
+        self._cells = self.directory / "cells"
+        self._results_path = self.directory / "results.h5"
         self.keep_images = keep_images
         self._made = False  # whether the directory was not there before
         self.temporary = False  # whether the directory goes with this object
@@ -125,18 +164,6 @@ class Run:
     def has_results(self) -> bool:
         """Whether it was finished once."""
         return self._results_path.exists()
-
-    @property
-    def _manifest_path(self) -> Path:
-        return self.directory / "manifest.json"
-
-    @property
-    def _cells(self) -> Path:
-        return self.directory / "cells"
-
-    @property
-    def _results_path(self) -> Path:
-        return self.directory / "results.h5"
 
     # the manifest ------------------------------------------------------------------------------------------------
 
@@ -378,8 +405,8 @@ class Run:
     # costs -------------------------------------------------------------------------------------------------------
 
     def log_cost(self, cost: Cost) -> None:
-        """Add what a task cost to the log."""
-        logs.append_cost(self.costs_path, cost)
+        """Add what a task cost to the log, which is made if it is not there."""
+        append_line(self.costs_path, sealed.to_json("cost", msgspec.to_builtins(cost), indent=None))
 
     def costs(self) -> list[Cost]:
         """Return what the tasks of all sessions and questions cost.
@@ -392,17 +419,31 @@ class Run:
             The log cannot be read.
         """
         try:
-            costs, broken = logs.read_costs(self.costs_path)
+            costs, broken = self.read_costs()
         except SealError as error:
             raise StoreError(f"{self.costs_path} cannot be read ({error}). Delete it: nothing depends on it.") from None
         if broken:
             _log.warning("%s: %d lines are broken or were changed, and are left out", self.costs_path, broken)
         return costs
 
-    @property
-    def costs_path(self) -> Path:
-        """Where the log is."""
-        return self.directory / "costs.jsonl"
+    def read_costs(self) -> tuple[list[Cost], int]:
+        """Return the records of the log, none if there is no log, and how many lines are no records or were changed.
+
+        The log describes the machine, not the answer, so no key and no other file depends on it. A last line without a
+        line break is what a killed process left.
+        """
+        costs: list[Cost] = []
+        broken = 0
+        try:
+            lines = sealed.read_bytes(self.costs_path, sealed.LARGEST_JSON).split(b"\n")[:-1]
+        except FileNotFoundError:
+            return costs, broken
+        for line in filter(bytes.strip, lines):
+            try:
+                costs.append(msgspec.convert(sealed.from_json(line, "cost"), Cost))
+            except (SealError, msgspec.ValidationError):
+                broken += 1
+        return costs, broken
 
     # results -----------------------------------------------------------------------------------------------------
 

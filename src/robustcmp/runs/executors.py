@@ -15,8 +15,7 @@ import msgspec
 from ..errors import UsageError
 from ..processes import Child, Died, Limits
 from ..records.attack import Cell
-from ..records.logs import Cost
-from ..records.store import Run
+from ..records.store import Cost, Run
 from .blame import blame_each
 from .child import Asked
 from .plan import Plan, Task

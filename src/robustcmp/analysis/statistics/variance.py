@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import chdtri, fdtri
 
 from ...errors import UsageError
-from .foundations import NO_VARIANCE, one_training, pool_variance
+from .foundations import NO_VARIANCE, pool_variance
 
 
 class NestedVariance(NamedTuple):
@@ -35,7 +35,7 @@ class NestedVariance(NamedTuple):
     high: float
 
 
-def nested_variance(rates: ArrayLike) -> NestedVariance:
+def nested_variance(rates: Iterable[ArrayLike]) -> NestedVariance:
     """Split the variance of trained models' rates: between frameworks, and between training runs of one framework.
 
     Training runs are nested in frameworks, and both are taken for samples of more: a balanced one-way analysis of
@@ -65,28 +65,20 @@ def nested_variance(rates: ArrayLike) -> NestedVariance:
     >>> nested_variance(np.full((3, 4), 1.0))
     NestedVariance(framework=0.0, training_run=0.0, share=0.0, low=0.0, high=1.0)
     """
-    try:
-        rates = np.asarray(rates, np.float64)
-    except ValueError:
+    groups = [np.asarray(group, np.float64) for group in rates]
+    pool_variance(groups)  # or it says what is missing
+    runs = len(groups[0])
+    if any(len(group) != runs for group in groups):
         raise UsageError(
             "expected as many trainings of each framework, for the nested analysis of variance; received different "
             "numbers. Leave the surplus trainings out."
-        ) from None
-    if rates.ndim != 2 or min(rates.shape) < 2:
-        raise UsageError(
-            "expected rates (frameworks, training runs) of at least two frameworks with at least two "
-            f"trainings each; received {rates.shape}.{one_training(rates.shape[-1:])}"
         )
-    if not np.isfinite(rates).all():
-        raise UsageError(
-            "expected finite rates, received NaN. The nested analysis of variance needs equal numbers of "
-            "training runs of each framework."
-        )
-    frameworks, runs = rates.shape
+    frameworks = len(groups)
+    values = np.stack(groups)
     df = frameworks - 1, frameworks * (runs - 1)
-    means = rates.mean(axis=1)
-    between = runs * float(((means - rates.mean()) ** 2).sum()) / df[0]
-    within = float(((rates - means[:, None]) ** 2).sum()) / df[1]
+    means = values.mean(axis=1)
+    between = runs * float(((means - values.mean()) ** 2).sum()) / df[0]
+    within = float(((values - means[:, None]) ** 2).sum()) / df[1]
     framework = (between - within) / runs
     if within <= NO_VARIANCE:
         if between <= NO_VARIANCE:
