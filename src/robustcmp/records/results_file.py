@@ -124,7 +124,7 @@ def _array(
         for dim, size in zip(dims, received, strict=True):
             sizes.setdefault(dim, size)
     shape = tuple(sizes.get(dim, 0) for dim in dims)
-    is_bool = _text(file.attribute("dtype", name)) == "bool"
+    is_bool = file.attribute("dtype", name) in ("bool", b"bool")
     if dtype == np.bool_ and not is_bool:
         raise SealError(f"{name} should be booleans, received {file.arrays[name].dtype}")
     values = file.array(name, np.int8 if is_bool else dtype, shape)
@@ -136,10 +136,6 @@ def _vector(file: sealed.Hdf5, name: str, dtype: DTypeLike) -> NDArray[Any]:
     if values.ndim != 1:
         raise SealError(f"{name} should have one axis, received {values.shape}")
     return values
-
-
-def _text(value: Any) -> Any:
-    return value.decode("ascii", "replace") if isinstance(value, bytes) else value
 
 
 def _check_axes(axes: Arrays, manifest: dict[str, Any]) -> None:
