@@ -18,9 +18,9 @@ from robustcmp.analysis.planning import COST_COLUMNS
 from robustcmp.attacks import AttackResult
 from robustcmp.models.classifier import Classifier
 from robustcmp.records.attack import Cell
-from robustcmp.records.logs import Cost, append_cost, read_costs
+from robustcmp.records.logs import Cost, read_costs
 from robustcmp.records.store import Run
-from robustcmp.runs.tasks import forget_peak_memory, time_repeats
+from robustcmp.runs.tasks import _forget_peak_memory, time_repeats
 
 N = 12
 IMAGES = np.random.default_rng(3).random((N, 6, 6, 1), np.float32) * 0.1
@@ -61,18 +61,18 @@ def evaluate(tmp_path: Path) -> Evaluate:
 @pytest.mark.parametrize("kept", [1, 40, -1])
 def test_a_torn_line_is_ignored_and_spoils_no_other(tmp_path: Path, kept: int) -> None:
     path = tmp_path / "costs.jsonl"
-    append_cost(path, COST)
+    Run(path.parent).log_cost(COST)
     line = path.read_bytes()
     path.write_bytes(line + line[: kept - 1 if kept < 0 else kept])  # all but the end of the line, and its last brace
     assert read_costs(path) == ([COST], 0)
-    append_cost(path, COST)
+    Run(path.parent).log_cost(COST)
     assert read_costs(path) == ([COST, COST], 0)
 
 
 @pytest.mark.parametrize("place", [0, 40, -2])
 def test_a_changed_character_breaks_a_record_wherever_it_is(tmp_path: Path, place: int) -> None:
     path = tmp_path / "costs.jsonl"
-    append_cost(path, COST)
+    Run(path.parent).log_cost(COST)
     line = bytearray(path.read_bytes())
     line[place] ^= 1
     for content in (bytes(line), bytes(line) + path.read_bytes()):
@@ -145,7 +145,7 @@ def test_both_sessions_of_an_interrupted_run_are_kept(
 
 
 def test_peak_memory_is_that_of_each_group() -> None:
-    if not forget_peak_memory():
+    if not _forget_peak_memory():
         pytest.skip("this system knows one peak for a process")
 
     class Holding:

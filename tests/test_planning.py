@@ -24,8 +24,8 @@ from robustcmp.analysis.statistics import (
 )
 from robustcmp.analysis.statistics.power import detectable_with_variances
 from robustcmp.cli import command
+from robustcmp.cli.plan import _mean_training_seconds
 from robustcmp.errors import UsageError
-from robustcmp.sources.from_zoo import mean_training_seconds
 
 RUNS = Path(__file__).parents[1] / "docs" / "results"
 TEN = RUNS / "lenet5-mnist-ten-trainings"
@@ -219,7 +219,7 @@ def test_the_command_on_a_small_run(zoo_model: Any, digits: Any, tmp_path: Path,
     status, out, _ = planned(*arguments, "--json")
     rows = json.loads(out)
     assert [row["design"] for row in rows] == [PILOT, SAME, SAME, CHEAPEST, CHEAPEST]
-    known = mean_training_seconds([model["info"] for model in ev.manifest["models"]])
+    known = _mean_training_seconds([model["info"] for model in ev.manifest["models"]])
     expected = ev.plan(0.2, attack="fgsm", training_seconds=known)
     assert [row["trainings"] for row in rows] == expected.trainings.tolist()
     assert rows[0]["training_seconds"] == pytest.approx(6 * known)
@@ -268,6 +268,6 @@ def test_unusable_arguments(planned: Command, arguments: list[object], message: 
 
 def test_training_times_of_the_zoo(ten: rc.Evaluation) -> None:
     infos = [model["info"] for model in ten.manifest["models"]]
-    assert 1 < mean_training_seconds(infos) < 10_000
+    assert 1 < _mean_training_seconds(infos) < 10_000
     changed = [info | {"sha256": "0"} for info in infos]
-    assert math.isnan(mean_training_seconds([*changed, {}, {"source": "zoo"}, infos[0] | {"recipe": "none"}]))
+    assert math.isnan(_mean_training_seconds([*changed, {}, {"source": "zoo"}, infos[0] | {"recipe": "none"}]))

@@ -27,7 +27,6 @@ from robustcmp import files, sealed
 from robustcmp.cli import command
 from robustcmp.errors import RobustcmpError, SealError, StoreError, UsageError, WeightsError
 from robustcmp.networks.weights import read_weights
-from robustcmp.records import logs
 from robustcmp.records.attack import AttackResult, Cell
 from robustcmp.records.logs import Cost
 from robustcmp.records.store import Run
@@ -443,7 +442,7 @@ def test_nothing_is_added_to_what_is_no_file(tmp_path: Path, instead: str) -> No
     path = tmp_path / "costs.jsonl"
     INSTEAD[instead](path)
     with pytest.raises(StoreError, match=r"nothing can be added to .*costs\.jsonl: .*\. Remove it"):
-        logs.append_cost(path, COST)
+        Run(tmp_path).log_cost(COST)
     assert (tmp_path / "elsewhere.txt").read_text() == "important"
     assert not (tmp_path / "nothing").exists()
 

@@ -80,11 +80,6 @@ def is_sealed(path: str | os.PathLike[str], kind: str) -> bool:
         return file.read(len(start)) == start
 
 
-def check(path: str | os.PathLike[str], kind: str, limit: int = LARGEST) -> None:
-    """Raise `SealError` unless a file is as it was sealed; its content is not looked at."""
-    _check(read_bytes(path, limit), kind)
-
-
 def _check(content: bytes, kind: str) -> bytes:
     """Return HDF5's part of a file's bytes, or raise `SealError` unless they are as they were sealed."""
     in_front = content.startswith(MARK)

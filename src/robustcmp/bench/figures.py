@@ -28,7 +28,7 @@ class _Steadiness(NamedTuple):
     Attributes
     ----------
     warm_up : int
-        How many calls lie before a change of the level, see `find_warm_up`.
+        How many calls lie before a change of the level, see `_find_warm_up`.
     drift : float
         The trend of the calls after them, over as many calls as there are in all, as a share of their median; NaN of
         fewer than ten.
@@ -41,7 +41,7 @@ class _Steadiness(NamedTuple):
     drifts: bool
 
 
-def find_warm_up(calls: NDArray[np.float64]) -> _Steadiness:
+def _find_warm_up(calls: NDArray[np.float64]) -> _Steadiness:
     """Look for warm-up and drift in the times of calls, shape (calls,), in their order.
 
     What lies before Pettitt's change point is warm-up, if the point is in the first half, its p is below 0.01, and the
@@ -52,7 +52,7 @@ def find_warm_up(calls: NDArray[np.float64]) -> _Steadiness:
 
     Examples
     --------
-    >>> find_warm_up(np.array([9.0] * 12 + [1.0, 1.01, 1.02, 1.01] * 22)).warm_up
+    >>> _find_warm_up(np.array([9.0] * 12 + [1.0, 1.01, 1.02, 1.01] * 22)).warm_up
     12
     """
     change = change_point(calls)
@@ -74,7 +74,7 @@ def summarise(measurement: Measurement) -> dict[str, Any]:
     request = measurement.asked
     resources = measurement.resources
     calls = np.array(measurement.calls, np.float64)
-    steady = find_warm_up(calls)
+    steady = _find_warm_up(calls)
     others = np.array(resources.series.get("others", []), np.float64)
     is_busy = len(others) > 0 and others.mean() > BUSY
     if measurement.semantics >= BURSTS_SINCE:

@@ -36,7 +36,7 @@ from ..threads import cores, processors
 from .benchmark import Benchmark, open_benchmark
 from .jobs import NotApplicable, PredictionJob, TrainingJob
 from .measurement import SEMANTICS, Asked, Measurement, Task
-from .process import Failure, Job, check_gpu, check_psutil, run
+from .process import Failure, Job, check_gpu, run
 from .store import BenchmarkStore, Manifest, Planned
 from .words import describe_measurement
 
@@ -151,7 +151,8 @@ def benchmark(
     question = _Question(origin, device, None if data_dir is None else os.fspath(data_dir))
     check_count("repetitions", repetitions, limits.REPEATS)
     check_seed(seed)
-    check_psutil()
+    if find_spec("psutil") is None:
+        raise UsageError("measurements need psutil: pip install 'robustcmp[bench]'")
     threads = cores() if threads is None else check_count("threads", threads, len(processors()) or None)
     sizes = [check_count("batch_sizes", size, limits.BATCH_SIZE) for size in batch_sizes or BATCH_SIZES[what]]
     if what == "train":

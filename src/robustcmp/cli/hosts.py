@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
 from collections.abc import Sequence
 
 from ..errors import UsageError
@@ -33,30 +32,19 @@ def _hosts(given: Sequence[str]) -> None:
     options = _parser().parse_args(given)
     if options.action != "create" and (options.python or options.script or options.requirements):
         raise UsageError("--python, --script and --requirements are options of create only")
-    if options.action == "create":
-        _create(options)
-    else:
-        _remove(options)
-
-
-def _create(options: Namespace) -> None:
     from ..frameworks import NAMES
-    from ..hosts.environments import create
+    from ..hosts.environments import create, remove
 
     for name in options.names:
-        create(
-            name,
-            script=options.script,
-            requirements=options.requirements,
-            python=options.python,
-            reserved=NAMES,
-            say=say,
-        )
-
-
-def _remove(options: Namespace) -> None:
-    from ..hosts.environments import remove
-
-    for name in options.names:
-        remove(name)
-        say(f"{name} is removed")
+        if options.action == "create":
+            create(
+                name,
+                script=options.script,
+                requirements=options.requirements,
+                python=options.python,
+                reserved=NAMES,
+                say=say,
+            )
+        else:
+            remove(name)
+            say(f"{name} is removed")

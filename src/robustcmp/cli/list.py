@@ -6,6 +6,7 @@ import json
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import HostError, RobustcmpError, UsageError
@@ -165,10 +166,11 @@ def _deployments() -> Rows:
 
 
 def _list_runs(options: Namespace) -> None:
-    from ..records.store import runs_in
+    from ..records.store import Run
 
     directory = options.directory or RUNS
-    rows = [_describe_run(run) for run in runs_in(directory)]
+    runs = [Run(path) for path in sorted(Path(directory).glob("*/"))]
+    rows = [_describe_run(run) for run in runs if run.is_there]
     if not rows and not options.json:
         say(f"no runs in {directory}. Create one with: robustcmp eval --model lenet5")
         return

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
 
-from ..errors import UsageError
+from ..errors import RobustcmpError, UsageError
 from .command import Parser, run_command
 from .gate import read_points
 from .screen import screen_width, use_color
@@ -67,11 +69,10 @@ def _plan(given: Sequence[str]) -> None:
     from ..report.layout import console_for, print_table
     from ..report.tables import designs
     from ..report.words import plan_notes
-    from ..sources.from_zoo import mean_training_seconds
 
     pilot = open_run(options.pilot)
     if seconds is None:
-        seconds = mean_training_seconds([model["info"] for model in pilot.manifest["models"]])
+        seconds = _mean_training_seconds([model["info"] for model in pilot.manifest["models"]])
     difference = options.difference / 100
     plan = pilot.plan(difference, power=options.power, attack=options.attack, training_seconds=seconds)
     if options.json:
@@ -84,6 +85,25 @@ def _plan(given: Sequence[str]) -> None:
     console.print()
     for sentence in plan_notes(plan, difference, options.power):
         console.print(f"• {sentence}")
+
+
+def _mean_training_seconds(infos: Iterable[Mapping[str, Any]]) -> float:
+    """Return how long a training took on average, by what the manifest of a run says of its models.
+
+    NaN if none is of the zoo, or no weights are here any more.
+    """
+    from ..sources.from_zoo import SOURCES, FromZoo, find_weights
+
+    seconds = []
+    for info in infos:
+        names = [info.get(name) for name in ("model", "dataset", "framework", "recipe", "training_seed")]
+        if info.get("source") not in SOURCES or None in names:
+            continue
+        with suppress(RobustcmpError):
+            content = find_weights(FromZoo(*names))  # type: ignore[arg-type]
+            if content is not None and content.sha256 == info.get("sha256") and "seconds" in content.curves:
+                seconds.append(float(content.curves["seconds"].sum()))
+    return sum(seconds) / len(seconds) if seconds else math.nan
 
 
 def _plan_gate(directory: str, margin: float, as_json: bool) -> None:

@@ -10,8 +10,7 @@ from pathlib import Path
 import msgspec
 
 from ..errors import SealError
-from ..files import append_line
-from ..sealed import LARGEST_JSON, from_json, read_bytes, to_json
+from ..sealed import LARGEST_JSON, from_json, read_bytes
 
 KIND = "cost"
 
@@ -48,11 +47,6 @@ class Cost(msgspec.Struct, frozen=True):
     queries: int | None = None
     peak_memory: int | None = None
     worker: str | None = None
-
-
-def append_cost(path: Path, cost: Cost) -> None:
-    """Append a record to a log, which is made if it is not there, in the place of what a killed process left of one."""
-    append_line(path, to_json(KIND, msgspec.to_builtins(cost), indent=None))
 
 
 def read_costs(path: Path) -> tuple[list[Cost], int]:

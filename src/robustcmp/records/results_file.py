@@ -58,7 +58,7 @@ def write(file: h5py.File, arrays: Arrays, manifest: dict[str, Any]) -> None:
         content.dump_to_store(H5NetCDFStore(netcdf), encoding=compressed)
 
 
-def manifest_of(file: sealed.Hdf5) -> dict[str, Any]:
+def _read_manifest(file: sealed.Hdf5) -> dict[str, Any]:
     """Return the manifest that the results answer, checked.
 
     Raises
@@ -82,7 +82,7 @@ def read(file: sealed.Hdf5) -> tuple[Arrays, dict[str, Any]]:
     SealError
         An array has other axes, another length or another type than the manifest in the file says.
     """
-    manifest = manifest_of(file)
+    manifest = _read_manifest(file)
     records = attack_records(manifest)
     axes: Arrays = {name: file.strings(name) for name in ("model", "attack")}
     axes |= {name: _vector(file, name, np.int64) for name in INDEXES}
@@ -124,7 +124,7 @@ def _array(
         for dim, size in zip(dims, received, strict=True):
             sizes.setdefault(dim, size)
     shape = tuple(sizes.get(dim, 0) for dim in dims)
-    is_bool = _text(file.attribute("dtype", name)) == "bool"
+    is_bool = file.attribute("dtype", name) in ("bool", b"bool")
     if dtype == np.bool_ and not is_bool:
         raise SealError(f"{name} should be of truth values, received {file.arrays[name].dtype}")
     values = file.array(name, np.int8 if is_bool else dtype, shape)
@@ -136,10 +136,6 @@ def _vector(file: sealed.Hdf5, name: str, dtype: DTypeLike) -> NDArray[Any]:
     if values.ndim != 1:
         raise SealError(f"{name} should have one axis, received {values.shape}")
     return values
-
-
-def _text(value: Any) -> Any:
-    return value.decode("ascii", "replace") if isinstance(value, bytes) else value
 
 
 def _check_axes(axes: Arrays, manifest: dict[str, Any]) -> None:

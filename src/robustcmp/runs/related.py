@@ -104,11 +104,11 @@ def run_control(models: Sequence[TrainedModel], images: NDArray[np.float32]) -> 
 
 
 def find_twins(models: Sequence[TrainedModel]) -> list[dict[str, Any]]:
-    """Return the pairs of twins among the models of a comparison, as `correlate` does.
+    """Return the pairs of twins among the models of a comparison, as `_correlate` does.
 
     There are none in the same-weights control, which compares one training with itself.
     """
-    return [] if _is_control(models) else correlate(_find_weights(models))
+    return [] if _is_control(models) else _correlate(_find_weights(models))
 
 
 def _find_weights(models: Iterable[TrainedModel]) -> Iterator[tuple[ModelKey, Weights]]:
@@ -119,7 +119,7 @@ def _find_weights(models: Iterable[TrainedModel]) -> Iterator[tuple[ModelKey, We
             yield model.key, weights
 
 
-def correlate(models: Iterable[tuple[ModelKey, Weights]]) -> list[dict[str, Any]]:
+def _correlate(models: Iterable[tuple[ModelKey, Weights]]) -> list[dict[str, Any]]:
     """Return the pairs of models whose kernels correlate, as JSON types.
 
     Parameters
@@ -136,7 +136,7 @@ def correlate(models: Iterable[tuple[ModelKey, Weights]]) -> list[dict[str, Any]
     Examples
     --------
     >>> first, other = np.random.default_rng(0).normal(size=(2, 50, 10))
-    >>> correlate([(("x", 0), {"fc/kernel": first}), (("y", 3), {"fc/kernel": first + other / 4})])
+    >>> _correlate([(("x", 0), {"fc/kernel": first}), (("y", 3), {"fc/kernel": first + other / 4})])
     [{'a': ['x', 0], 'b': ['y', 3], 'correlation': 0.9743}]
     """
     designs: dict[object, dict[ModelKey, NDArray[np.float64]]] = {}

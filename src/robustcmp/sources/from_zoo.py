@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from ..data import check_named
-from ..errors import MissingWeightsError, RobustcmpError, UsageError, WeightsError
+from ..errors import MissingWeightsError, UsageError, WeightsError
 from ..files import user_cache
 from ..frameworks import (
     NAMES,
@@ -221,23 +219,6 @@ def frameworks_with(model: str, dataset: str, recipe: str = "default", seeds: Se
         for framework in list_installed()
         if any(find_weights(FromZoo(model, dataset, framework, recipe, seed)) for seed in seeds)
     ]
-
-
-def mean_training_seconds(infos: Iterable[Mapping[str, Any]]) -> float:
-    """Return how long a training took on average, by what the manifest of a run says of its models.
-
-    NaN if none is of the zoo, or no weights are here any more.
-    """
-    seconds = []
-    for info in infos:
-        names = [info.get(name) for name in ("model", "dataset", "framework", "recipe", "training_seed")]
-        if info.get("source") not in SOURCES or None in names:
-            continue
-        with suppress(RobustcmpError):
-            content = find_weights(FromZoo(*names))  # type: ignore[arg-type]
-            if content is not None and content.sha256 == info.get("sha256") and "seconds" in content.curves:
-                seconds.append(float(content.curves["seconds"].sum()))
-    return sum(seconds) / len(seconds) if seconds else math.nan
 
 
 def list_trainings() -> list[dict[str, Any]]:
