@@ -124,9 +124,9 @@ STEADY = np.random.default_rng(1).gamma(400, 1 / 400, 200)
 )
 def test_warm_up_and_drift_are_found_where_they_are(factors: Any, warm_up: int | None, drifts: bool) -> None:
     steady = _find_warm_up(STEADY * factors)
-    assert warm_up is None or steady.warm_up == pytest.approx(warm_up, abs=1)
-    assert steady.drifts == drifts
-    assert math.isnan(_find_warm_up(STEADY[:5]).drift)
+    assert warm_up is None or steady["warm_up"] == pytest.approx(warm_up, abs=1)
+    assert steady["drifts"] == drifts
+    assert math.isnan(_find_warm_up(STEADY[:5])["drift"])
 
 
 @pytest.mark.parametrize(

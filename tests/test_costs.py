@@ -18,8 +18,7 @@ from robustcmp.analysis.planning import COST_COLUMNS
 from robustcmp.attacks import AttackResult
 from robustcmp.models.classifier import Classifier
 from robustcmp.records.attack import Cell
-from robustcmp.records.logs import Cost, read_costs
-from robustcmp.records.store import Run
+from robustcmp.records.store import Cost, Run
 from robustcmp.runs.tasks import _forget_peak_memory, time_repeats
 
 N = 12
@@ -64,9 +63,9 @@ def test_a_torn_line_is_ignored_and_spoils_no_other(tmp_path: Path, kept: int) -
     Run(path.parent).log_cost(COST)
     line = path.read_bytes()
     path.write_bytes(line + line[: kept - 1 if kept < 0 else kept])  # all but the end of the line, and its last brace
-    assert read_costs(path) == ([COST], 0)
+    assert Run(path.parent).read_costs() == ([COST], 0)
     Run(path.parent).log_cost(COST)
-    assert read_costs(path) == ([COST, COST], 0)
+    assert Run(path.parent).read_costs() == ([COST, COST], 0)
 
 
 @pytest.mark.parametrize("place", [0, 40, -2])
@@ -77,9 +76,9 @@ def test_a_changed_character_breaks_a_record_wherever_it_is(tmp_path: Path, plac
     line[place] ^= 1
     for content in (bytes(line), bytes(line) + path.read_bytes()):
         path.write_bytes(content)
-        _, broken = read_costs(path)
+        _, broken = Run(path.parent).read_costs()
         assert broken == 1
-    assert read_costs(path) == ([COST], 1)
+    assert Run(path.parent).read_costs() == ([COST], 1)
 
 
 # a run ---------------------------------------------------------------------------------------------------------------

@@ -28,8 +28,7 @@ from robustcmp.cli import command
 from robustcmp.errors import RobustcmpError, SealError, StoreError, UsageError, WeightsError
 from robustcmp.networks.weights import read_weights
 from robustcmp.records.attack import AttackResult, Cell
-from robustcmp.records.logs import Cost
-from robustcmp.records.store import Run
+from robustcmp.records.store import Cost, Run
 from robustcmp.records.upkeep import verify
 from robustcmp.sources.recipes import SHIPPED
 

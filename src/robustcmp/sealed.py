@@ -38,11 +38,11 @@ MEMBER = "seal"
 LARGEST = 2**36  # bytes that are read of a file, if its reader knows no better limit
 LARGEST_JSON = 2**28  # a manifest of 100,000 cells has 30 MB
 TYPES = {h5py.h5t.INTEGER, h5py.h5t.FLOAT, h5py.h5t.ENUM, h5py.h5t.STRING}
+# What h5py, json, msgspec and the readers of their content raise for a file that is not as it should be.
 BROKEN = (
     *(OSError, LookupError, ValueError, TypeError, AttributeError, RuntimeError, MemoryError, ArithmeticError),
     msgspec.ValidationError,
 )
-"""What h5py, json, msgspec and the readers of their content raise for a file that is not as it should be."""
 
 Shape = tuple[int | EllipsisType, ...]
 

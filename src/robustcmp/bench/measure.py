@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import shutil
 import tempfile
@@ -21,7 +20,7 @@ from .. import limits
 from ..analysis.deployments import answers_alike
 from ..data import load_dataset
 from ..deployments import conversion
-from ..errors import ControlError, GroupError, UsageError, check_count, check_seed, check_size
+from ..errors import LOG, ControlError, GroupError, UsageError, check_count, check_seed, check_size
 from ..files import file_digest, json_digest
 from ..frameworks import NAMES, Device, check_device, check_framework, hosted, list_installed, versions
 from ..networks.architecture import get_architecture
@@ -44,7 +43,6 @@ EPOCHS_OF_DIGITS = 2.0  # the first, in which frameworks compile, and one more
 SHARE = 0.05  # of an epoch, where a network has no recipe for the digits
 CONTROL_IMAGES = 200
 BATCH_SIZES = {"train": (32, 64, 128), "predict": (1, 32, 128)}
-_log = logging.getLogger("robustcmp")
 Progress = Callable[[int, int, str], None]
 Frameworks = Sequence[str] | Mapping[str, str] | None
 
@@ -405,7 +403,7 @@ def _measure(
             manifest.not_applicable[task] = str(reason)
             store.write_manifest(manifest)
         except Failure as failure:
-            _log.warning("%s: %s", describe_measurement(planned.asked), failure)
+            LOG.warning("%s: %s", describe_measurement(planned.asked), failure)
             manifest.failed[planned.key] = str(failure)
             store.write_manifest(manifest)
     report(len(plan), len(plan), "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..errors import UsageError
-from .command import Parser, run_command, say
+from .command import Parser, as_command, say
 
 
 def _parser() -> Parser:
@@ -23,12 +23,9 @@ def _parser() -> Parser:
     return parser
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Do what the arguments name and return the exit status."""
-    return run_command(_hosts, "robustcmp hosts", arguments)
-
-
-def _hosts(given: Sequence[str]) -> None:
+@as_command("robustcmp hosts")
+def main(given: Sequence[str]) -> None:
+    """Do what the arguments name."""
     options = _parser().parse_args(given)
     if options.action != "create" and (options.python or options.script or options.requirements):
         raise UsageError("--python, --script and --requirements are options of create only")

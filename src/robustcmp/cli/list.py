@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import HostError, RobustcmpError, UsageError
-from .command import Parser, run_command, say
+from .command import Parser, as_command, say
 from .screen import use_color
 
 if TYPE_CHECKING:
@@ -36,12 +36,9 @@ def _parser() -> Parser:
     return parser
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """List what the arguments name and return the exit status."""
-    return run_command(_list, "robustcmp list", arguments)
-
-
-def _list(given: Sequence[str]) -> None:
+@as_command("robustcmp list")
+def main(given: Sequence[str]) -> None:
+    """List what the arguments name."""
     options = _parser().parse_args(given)
     if options.directory and options.kind != "runs":
         raise UsageError(

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from ..errors import RobustcmpError, UsageError
-from .command import Parser, run_command
+from .command import Parser, as_command
 from .gate import read_points
 from .screen import screen_width, use_color
 
@@ -50,18 +50,14 @@ def _parser() -> Parser:
     return parser
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Plan a comparison and return the exit status."""
-    return run_command(_plan, "robustcmp plan", arguments)
-
-
-def _plan(given: Sequence[str]) -> None:
+@as_command("robustcmp plan")
+def main(given: Sequence[str]) -> None:
+    """Plan a comparison."""
     options = _parser().parse_args(given)
     if options.margin is not None:
         _plan_gate(options.pilot, read_points("--margin", options.margin), options.json)
         return
-    if not 0 < options.difference < 100:
-        raise UsageError(f"--difference should be above 0 and below 100 points, received {options.difference:g}")
+    difference = read_points("--difference", options.difference)
     seconds = options.training_seconds
     if seconds is not None and not 0 <= seconds < math.inf:
         raise UsageError(f"--training-seconds should be 0 or more, received {seconds:g}")
@@ -73,7 +69,6 @@ def _plan(given: Sequence[str]) -> None:
     pilot = open_run(options.pilot)
     if seconds is None:
         seconds = _mean_training_seconds([model["info"] for model in pilot.manifest["models"]])
-    difference = options.difference / 100
     plan = pilot.plan(difference, power=options.power, attack=options.attack, training_seconds=seconds)
     if options.json:
         print(plan.to_json(orient="records", indent=1, double_precision=15))

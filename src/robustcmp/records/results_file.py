@@ -29,8 +29,8 @@ INDEXES = ("training_seed", "repeat", "image")  # those that are integers
 NUMBERS = "biuf"
 
 
+# Variables and the axes that they are over, by their names.
 Arrays = dict[str, NDArray[Any]]
-"""Variables and the axes that they are over, by their names."""
 
 
 def make_dataset(arrays: Arrays, records: Mapping[str, AttackRecord]) -> xarray.Dataset:

@@ -9,7 +9,6 @@ is sealed, see `robustcmp.sealed`.
 from __future__ import annotations
 
 import json
-import logging
 import math
 import os
 import shutil
@@ -27,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import sealed
-from ..errors import SealError, StoreError, UsageError
+from ..errors import LOG, SealError, StoreError, UsageError
 from ..files import (
     LOCK,
     append_line,
@@ -40,16 +39,47 @@ from ..files import (
     write_bytes_atomically,
 )
 from ..limits import LAYER_VALUES
-from . import logs, results_file
+from . import results_file
 from .attack import OWN_NAMES, OWN_TYPES, AttackResult, Cell
-from .logs import Cost
 from .manifest import FORMAT, attack_records, check
 
 COMPRESSED = {"compression": "gzip", "compression_opts": 4, "shuffle": True}
 
 T = TypeVar("T")
 
-_log = logging.getLogger("robustcmp")
+
+class Cost(msgspec.Struct, frozen=True):
+    """What a task cost: one model under one attack, in the repeats that were finished together in one session.
+
+    Attributes
+    ----------
+    model, training_seed, attack
+        What was attacked, and with what.
+    cells : list of str
+        The keys of the cells that were finished, one for each repeat.
+    images : int
+        How many images were attacked in each repeat.
+    seconds : float
+        From the start of the task to the end of the last of these cells.
+    queries : int, optional
+        What the attack's definition asked in all of these cells, as in `AttackResult.queries`; None if the attack does
+        not count.
+    peak_memory : int, optional
+        The largest resident memory of its process meanwhile, in bytes; since the process began on other systems than
+        Linux; None where the system does not tell.
+    worker : str, optional
+        Who did it, None for the process of the comparison itself.
+    """
+
+    model: str
+    training_seed: int
+    attack: str
+    cells: list[str]
+    images: int
+    seconds: float
+    queries: int | None = None
+    peak_memory: int | None = None
+    worker: str | None = None
 
 
 class Run:
@@ -348,7 +378,7 @@ class Run:
             if self.read_clean() is not None:
                 return
         except StoreError:
-            _log.warning("%s is broken and is written anew", self.directory / "clean.h5")
+            LOG.warning("%s is broken and is written anew", self.directory / "clean.h5")
         self.write_arrays("clean", {"images": images.astype(np.float32)})
 
     def read_clean(self) -> NDArray[np.float32] | None:
@@ -372,7 +402,25 @@ class Run:
 
     def log_cost(self, cost: Cost) -> None:
         """Add what a task cost to the log."""
-        append_line(self.costs_path, sealed.to_json(logs.KIND, msgspec.to_builtins(cost), indent=None))
+        append_line(self.costs_path, sealed.to_json("cost", msgspec.to_builtins(cost), indent=None))
+
+    def read_costs(self) -> tuple[list[Cost], int]:
+        """Return the records of the log, none if there is no log, and how many lines are no records or were changed.
+
+        A last line without a line break is what a killed process left.
+        """
+        costs: list[Cost] = []
+        broken = 0
+        try:
+            lines = sealed.read_bytes(self.costs_path, sealed.LARGEST_JSON).split(b"\n")[:-1]
+        except FileNotFoundError:
+            return costs, broken
+        for line in filter(bytes.strip, lines):
+            try:
+                costs.append(msgspec.convert(sealed.from_json(line, "cost"), Cost))
+            except (SealError, msgspec.ValidationError):
+                broken += 1
+        return costs, broken
 
     def costs(self) -> list[Cost]:
         """Return what the tasks of all sessions and questions cost.
@@ -385,11 +433,11 @@ class Run:
             The log cannot be read.
         """
         try:
-            costs, broken = logs.read_costs(self.costs_path)
+            costs, broken = self.read_costs()
         except SealError as error:
             raise StoreError(f"{self.costs_path} cannot be read ({error}). Delete it: nothing depends on it.") from None
         if broken:
-            _log.warning("%s: %d lines are no records, or were changed, and are left out", self.costs_path, broken)
+            LOG.warning("%s: %d lines are no records, or were changed, and are left out", self.costs_path, broken)
         return costs
 
     # results -----------------------------------------------------------------------------------------------------

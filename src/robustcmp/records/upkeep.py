@@ -9,7 +9,6 @@ from typing import Any, Literal, NamedTuple
 
 from ..errors import RobustcmpError
 from ..files import file_digest, write_bytes_atomically
-from .logs import read_costs
 from .store import Run
 
 ANSWERS = ("checks", "transfer")  # in JSON
@@ -61,7 +60,7 @@ def verify(run: Run) -> Iterator[Finding]:
             read()
         except RobustcmpError as error:
             yield _describe(file, "broken", error)
-    _, broken = read_costs(run.costs_path)
+    _, broken = run.read_costs()
     if broken:
         reason = f"{broken} of its lines are no records, or were changed. They are left out."
         yield Finding(run.costs_path, "broken", reason)

@@ -41,12 +41,12 @@ if TYPE_CHECKING:
     from .loading import TrainedModel
 
 ModelKey = tuple[str, int]
+# From which on two models are twins.
 CORRELATION = 0.5
-"""From which on two models are twins."""
+# Of a model that are compared, evenly spaced over all of its kernels.
 MOST_WEIGHTS = 100_000
-"""Of a model that are compared, evenly spaced over all of its kernels."""
+# Of a stored correlation: more depend on the machine.
 DIGITS = 4
-"""Of a stored correlation: more depend on the machine."""
 
 
 def measure_agreement(logits: Mapping[str, Sequence[NDArray[np.float32]]]) -> dict[str, float]:
