@@ -470,7 +470,7 @@ def test_without_its_compiler_a_host_is_not_made(
     setup = replace(environments.SETUPS["theano"], python="3", compiler="no-such-compiler")
     monkeypatch.setitem(environments.SETUPS, "theano", setup)
     assert hosting.main(["create", "theano", "--python", sys.executable]) == 2
-    assert "theano compiles its functions with no-such-compiler, which is not there" in capfd.readouterr().err
+    assert "theano needs the compiler no-such-compiler, which is not installed" in capfd.readouterr().err
 
 
 def test_a_wrong_hash_leaves_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

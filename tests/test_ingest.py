@@ -411,7 +411,7 @@ def test_a_file_of_a_network_for_normalised_images(
         ("torch=own.npz,mean=1:2,std=1:2:3", "as many numbers"),
         ("torch=own.npz,mean=half", "mean: expected a number like 0.1307 or 1/255, or one for each channel"),
         ("torch=own.npz,std=1/0", "0.49:0.48:0.45; received '1/0'"),
-        ("torch=own.npz,mean=1,mean=2", "torch=own.npz,mean=1,mean=2: a property is given twice"),
+        ("torch=own.npz,mean=1,mean=2", "torch=own.npz,mean=1,mean=2: expected each property once"),
         ("torch=own.npz,meen=1", "there is no file own.npz,meen=1"),
         ("torch=nets:trained,mean=0.1", "let nets:trained return robustcmp.wrap(network, preprocessing="),
         ("onnxruntime=own.onnx,softmax", "has to return logits"),

@@ -137,7 +137,7 @@ def _check_model(model: Model) -> None:
             f"expected a trained model from robustcmp.wrap, load_model or fit, received {type(model).__name__}"
         )
     if "averaged" in model.info:
-        raise UsageError("a mean over passes is not in a converted network: deploy a network that draws nothing")
+        raise UsageError("robustcmp.averaged cannot be converted: deploy a network that draws nothing at random")
 
 
 def _check_path(runtime: Runtime, path: str | os.PathLike[str]) -> Path:
@@ -146,7 +146,7 @@ def _check_path(runtime: Runtime, path: str | os.PathLike[str]) -> Path:
     if file.suffix != runtime.suffix:
         raise UsageError(f"files of {runtime.name} end in {runtime.suffix}, received {path}", parameters=["path"])
     if not file.parent.is_dir() or file.is_dir():
-        raise UsageError(f"expected a file in a folder that is there, received {path}", parameters=["path"])
+        raise UsageError(f"expected a file in a folder that exists, received {path}", parameters=["path"])
     return file
 
 
@@ -259,7 +259,7 @@ def beside(runtime: Runtime, main: Path) -> list[Path]:
     files = runtime.beside(main)
     for file in files:
         if not file.is_file():
-            raise DeploymentError(f"{file} is not there, which holds a part of {main}: copy it, too")
+            raise DeploymentError(f"{main} needs {file}, which does not exist: copy it, too")
     return files
 
 
@@ -285,10 +285,10 @@ def _check_levels(main: Path, session: Session, received: NDArray[np.float32], i
         session.notes.append(f"images are given from {lower:.4g} to {upper:.4g}, as stated")
         return
     raise DeploymentError(
-        f"{main} was made for images from {session.levels[0]:.4g} to {session.levels[1]:.4g}, by the levels of its "
-        f"input, and would get images from {lower:.4g} to {upper:.4g}. State what it expects of images in [0, 1], "
-        "(images - mean) / std: FILE,mean=MEAN,std=STD, or in Python preprocessing={'mean': MEAN, 'std': STD}. Mean 0 "
-        "and std 1 leave them as they are"
+        f"{main} is quantised for images from {session.levels[0]:.4g} to {session.levels[1]:.4g}, and would get "
+        f"images from {lower:.4g} to {upper:.4g}. State how it normalises images in [0, 1], (images - mean) / std: "
+        "FILE,mean=MEAN,std=STD, or in Python preprocessing={'mean': MEAN, 'std': STD}. Mean 0 and std 1 leave them "
+        "as they are"
     )
 
 

@@ -124,7 +124,7 @@ class DeployedNetwork:
         answers = [self._ask(images[i : i + 1]) for i in range(PROBES)]
         if together.ndim != 2 or {(PROBES, *answer.shape[1:]) for answer in answers} != {together.shape}:
             raise DeploymentError(
-                f"{self.files.main} should answer {PROBES} images with {PROBES} rows of numbers, received the shapes "
+                f"{self.files.main} should return {PROBES} rows of numbers for {PROBES} images, received the shapes "
                 f"{together.shape} for all at once and {answers[0].shape} for one"
             )
         one_by_one = np.concatenate(answers)

@@ -220,8 +220,8 @@ class _Torch(TrainableFramework):
                 return gradient
             if any(leaf is not x and leaf.shape[1:] == x.shape[1:] for leaf in _images_behind(logits)):
                 raise ModelError(
-                    "the answer to some images came from those of another call: the network keeps what it computes "
-                    "where other threads write, too. Let its forward return all that it computes"
+                    "some answers belong to the images of another call: the network stores values in itself, where "
+                    "other threads overwrite them. Let its forward return them instead"
                 )
             return torch.zeros_like(x)
 
@@ -379,7 +379,7 @@ class _Torch(TrainableFramework):
             hooks += vars(module).get("_forward_pre_hooks", {}).values()
             # Those of torch, such as weight norm, compute the same in every call.
             if any(not type(hook).__module__.startswith("torch.") for hook in hooks):
-                raise ModelError("it has forward hooks, so what they keep of calls from several threads would mix")
+                raise ModelError("it has forward hooks, which would mix the calls of several threads")
         dense = [
             tensor.detach().cpu() for tensor in tensors if tensor.layout == torch.strided and not tensor.is_quantized
         ]

@@ -88,8 +88,8 @@ def averaged(model: Model, *, passes: int = 16, seed: int = 0) -> Model:
         )
     if model.framework not in SEEDED:
         raise UsageError(
-            f"the draws of {model.framework} cannot be seeded from here. Average a network of torch or TensorFlow, or "
-            "average inside of what answers."
+            f"random numbers of {model.framework} cannot be seeded from here. Average a network of torch or "
+            "TensorFlow, or average inside the network."
         )
     other = copy.copy(model)
     other._model = _MeanOfPasses(model, passes, seed)
@@ -132,7 +132,7 @@ class _MeanOfPasses:
             answer = ep.astensor(ask(x.raw))
             if answer.ndim != 2 or len(answer) != len(x):
                 raise ModelError(
-                    f"the model should return logits (1, classes) for one image; {len(x)} asked alone got "
+                    f"the model should return logits ({len(x)}, classes) for {len(x)} images, received the shape "
                     f"{tuple(answer.shape)}"
                 )
             answers.append(answer)

@@ -110,13 +110,13 @@ class Classifier:
         other = copy.copy(self)
         try:
             if not getattr(unwrap(self.model), "traceable", True):
-                raise ModelError("a call seeds its draws, which is not in a trace")
+                raise ModelError("a call seeds a random generator, which compiled code would not repeat")
             native = getattr(unwrap(self.model), "native", None)
             generators = generator_states(self.framework)
             eager = self.forward(some)
             if generator_states(self.framework) != generators:
                 self.draws = True
-                raise ModelError("a call draws at random, which a trace would keep for ever")
+                raise ModelError("a call draws at random, and compiled code would always draw the same")
             other.function, other._pullback = self.framework.compile(
                 self.model, native, self._to_layout(some), self._like
             )
@@ -141,7 +141,7 @@ class Classifier:
         self.forward(1 - images)  # different images, so that cached state changes
         after = self.framework.state(native)
         if len(after) != len(before) or not all(map(np.array_equal, before, after)):
-            raise ModelError("a call writes into the network's own arrays, so calls from several threads would mix")
+            raise ModelError("a call writes into the network's own arrays, where several threads would mix")
 
     def with_callback(self, asked: Callable[[int], object]) -> Classifier:
         """Return the same classifier with another callback."""

@@ -261,7 +261,7 @@ class Run:
                 if images is not None:
                     _check_images(file, "adversarials", len(known_arrays["success"]))
         except SealError as error:
-            raise StoreError(f"{cell.attack} on {cell.model} gave a result that cannot be kept: {error}.") from None
+            raise StoreError(f"the result of {cell.attack} on {cell.model} cannot be stored: {error}.") from None
         write_bytes_atomically(self.cell_path(cell.key), content)
 
     @contextmanager
@@ -437,7 +437,7 @@ class Run:
         except SealError as error:
             raise StoreError(f"{self.costs_path} cannot be read ({error}). Delete it: nothing depends on it.") from None
         if broken:
-            LOG.warning("%s: %d lines are no records, or were changed, and are left out", self.costs_path, broken)
+            LOG.warning("%s: %d lines are broken or were changed, and are left out", self.costs_path, broken)
         return costs
 
     # results -----------------------------------------------------------------------------------------------------

@@ -69,7 +69,8 @@ def nested_variance(rates: ArrayLike) -> NestedVariance:
         rates = np.asarray(rates, np.float64)
     except ValueError:
         raise UsageError(
-            "frameworks have different numbers of training runs; the nested analysis of variance needs equal numbers"
+            "expected as many trainings of each framework, for the nested analysis of variance; received different "
+            "numbers. Leave the surplus trainings out."
         ) from None
     if rates.ndim != 2 or min(rates.shape) < 2:
         raise UsageError(
