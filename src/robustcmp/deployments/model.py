@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -234,13 +234,4 @@ def channels_last(source: Model) -> dict[str, Any]:
                 if axis not in moved:
                     raise ModelError(f"{name}={settings[name]} is not an axis of one image (C, H, W)")
                 settings[name] = moved[axis]
-    return {"bounds": bounds, "preprocessing": to_numpy(settings)}
-
-
-def to_numpy(preprocessing: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Return what is done to images with means and deviations in NumPy; None where it is nothing."""
-    settings = dict(preprocessing or {})
-    for name in ("mean", "std"):
-        if settings.get(name) is not None:
-            settings[name] = np.asarray(settings[name], np.float32)
-    return settings or None
+    return {"bounds": bounds, "preprocessing": settings or None}

@@ -12,7 +12,6 @@ import eagerpy as ep
 
 from ..errors import ModelError, UsageError, check_count, check_seed
 from ..frameworks import Framework
-from ..frameworks.base import fork_generators
 from ..frameworks.keras_networks import fork_layers, is_keras
 from .classifier import Classifier
 from .model import Model
@@ -104,7 +103,7 @@ def _fork(framework: Framework, native: Any, seed: int, number: int) -> Iterator
     """Seed what a pass draws from: the global generators, and those of layers of Keras."""
     network = getattr(native, "keras", native)
     with (
-        fork_generators(framework, "averaged", seed, number),
+        framework.fork_generators("averaged", seed, number),
         fork_layers(network) if is_keras(network) else nullcontext(),
     ):
         yield
