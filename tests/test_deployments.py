@@ -28,7 +28,8 @@ from robustcmp.cli import command
 from robustcmp.data.dataset import Dataset
 from robustcmp.deployments.deploy import _find_or_write, deploy
 from robustcmp.deployments.model import DeployedModel
-from robustcmp.deployments.onnxruntime import OnnxRuntime, write_float
+from robustcmp.deployments.onnx_files import write_float
+from robustcmp.deployments.onnxruntime import _OnnxRuntime
 from robustcmp.deployments.silence import silence
 from robustcmp.errors import ControlError, DeploymentError, UsageError
 from robustcmp.models.classifier import Classifier
@@ -290,14 +291,14 @@ def test_what_the_deployment_changes_is_the_answer(evaluation: rc.Evaluation, tm
 def test_a_conversion_in_float32_that_answers_otherwise_is_refused(
     monkeypatch: pytest.MonkeyPatch, digits: Dataset, tmp_path: Path
 ) -> None:
-    class Exchanged(OnnxRuntime):
+    class Exchanged(_OnnxRuntime):
         name = "exchanged"
 
         def convert(self, model: Model, kind: str, calibration: Any, path: Path) -> None:
             write_float(rc.load_model("lenet1", framework="torch", dataset="digits", seed=1), None, path)
 
     monkeypatch.setitem(deployments.MODULES, "exchanged", "")
-    monkeypatch.setattr(deployments, "runtime", lambda name: Exchanged() if name == "exchanged" else OnnxRuntime())
+    monkeypatch.setattr(deployments, "runtime", lambda name: Exchanged() if name == "exchanged" else _OnnxRuntime())
     monkeypatch.setenv("ROBUSTCMP_CACHE", str(tmp_path))
     model = rc.load_model("lenet1", framework="torch", dataset="digits", seed=0)
     models = {"torch": model, "exchanged": deploy(model, "exchanged")}
@@ -411,7 +412,7 @@ def test_distances_are_interpreted_where_walks_have_converged(step: float, is_co
     assert stored.to_json()["deployments"]["differences"][1]["not_compared"] == rows.not_compared.iloc[0]
 
 
-class Talking(OnnxRuntime):
+class Talking(_OnnxRuntime):
     """A runtime that prints in every way there is."""
 
     fails = False
@@ -486,6 +487,6 @@ def test_a_design_without_an_exporter_says_what_to_do(digits: Dataset) -> None:
 
 
 def test_a_runtime_that_is_not_installed_is_named(source: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(OnnxRuntime, "package", "a-package-that-nobody-has")
+    monkeypatch.setattr(_OnnxRuntime, "package", "a-package-that-nobody-has")
     with pytest.raises(UsageError, match=r"pip install 'robustcmp\[onnx\]'"):
         deploy(source, "onnxruntime")

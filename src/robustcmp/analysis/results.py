@@ -48,10 +48,20 @@ class Results:
         The variables and the axes of `Evaluation.dataset`, by their names.
     manifest : dict
         What was requested and used: suite, models, versions, hardware, digests.
+    on_all_images : bool
+        Whether all images are attacked, and one that a model misclassifies has fallen.
+    has_deployments : bool
+        Whether deployed networks stand beside the trained models that they were converted from.
     models : list of str
         The models' names, in the order in which they were passed.
+    has_several_trainings : bool
+        Whether a framework has two trainings or more.
     keys : list of (str, int)
         The trained models' names and training seeds, in the order of the manifest.
+    labels : list of str
+        The trained models: ``torch``, or ``torch/3`` where there are several trainings.
+    sources : list of str
+        The models that are compared with each other: all but deployed networks beside their source.
     attacks : list of str
         The attacks' names, in the order of the suite.
     attack_records : dict of str to AttackRecord
@@ -64,8 +74,14 @@ class Results:
         self.run = run
         self.arrays = arrays
         self.manifest = manifest
+        self.on_all_images = manifest["images"].get("subset") == "all"
+        self.has_deployments = bool(manifest.get("deployments"))
         self.models: list[str] = list(dict.fromkeys(model["name"] for model in manifest["models"]))
         self.keys = [read_key((model["name"], model["training_seed"])) for model in manifest["models"]]
+        self.has_several_trainings = len(self.keys) > len(self.models)
+        self.labels = [f"{name}/{seed}" if self.has_several_trainings else name for name, seed in self.keys]
+        deployed = {read_key(entry["model"]) for entry in manifest.get("deployments", [])}
+        self.sources = list(dict.fromkeys(key[0] for key in self.keys if key not in deployed))
         self.attacks: list[str] = arrays["attack"].tolist()
         self.attack_records = attack_records(manifest)
         self.twins = [
@@ -77,22 +93,6 @@ class Results:
     def dataset(self) -> xarray.Dataset:
         """Every outcome with its axes; see `Evaluation.dataset`."""
         return make_dataset(self.arrays, self.attack_records)
-
-    @cached_property
-    def sources(self) -> list[str]:
-        """The models that are compared with each other: all but deployed networks beside their source."""
-        deployed = {read_key(entry["model"]) for entry in self.manifest.get("deployments", [])}
-        return list(dict.fromkeys(key[0] for key in self.keys if key not in deployed))
-
-    @cached_property
-    def labels(self) -> list[str]:
-        """The trained models: ``torch``, or ``torch/3`` where there are several trainings."""
-        return [f"{name}/{seed}" if self.has_several_trainings else name for name, seed in self.keys]
-
-    @property
-    def has_several_trainings(self) -> bool:
-        """Whether a framework has two trainings or more."""
-        return len(self.manifest["models"]) > len(self.models)
 
     def seeds(self, model: str, attack: str) -> list[int]:
         """Return the training seeds of a model that ran an attack."""
@@ -165,11 +165,6 @@ class Results:
     def indicator_attacks(self) -> list[str]:
         """The attacks that R sums over: those that every trained model ran, without references beside R."""
         return [attack for attack in self.common_attacks if self.attack_records[attack].in_indicator]
-
-    @property
-    def on_all_images(self) -> bool:
-        """Whether all images are attacked, and one that a model misclassifies has fallen."""
-        return bool(self.manifest["images"].get("subset") == "all")
 
     def _cell_key(self, model: str, attack: str, training_seed: int | None = None, repeat: int = 0) -> str:
         """Return the key of a cell; without `training_seed` of the model's smallest one."""
@@ -276,11 +271,6 @@ class Results:
     def level(self) -> Level:
         """The level of a report: ``"frameworks"`` if there are several `sources`, each with several trainings."""
         return "frameworks" if has_framework_level(self.outcomes) else "models"
-
-    @property
-    def has_deployments(self) -> bool:
-        """Whether deployed networks stand beside the trained models that they were converted from."""
-        return bool(self.manifest.get("deployments"))
 
     @property
     def compares_sources(self) -> bool:

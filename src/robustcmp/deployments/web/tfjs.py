@@ -34,7 +34,7 @@ from ...networks.architecture import (
 )
 from ...provenance import own_version
 from ...untrusted import read_network
-from ..base import WRITTEN, Conversion, Runtime
+from ..base import WRITTEN, Conversion
 from ..sessions import Layout, Session, Tensor, choose_tensors
 from . import browser, npm
 
@@ -65,10 +65,9 @@ KEYS = {"mean": "moving_mean", "variance": "moving_variance"}  # where Keras has
 OTHERWISE = "Convert it with tensorflowjs_converter to a layers model, and open its model.json."
 
 
-class _TensorFlowJs(Runtime):
+class _TensorFlowJs(browser.BrowserRuntime):
     name = "tfjs"
-    package = "chromium"
-    extra = ""
+    library = VERSION
     suffix = ".json"
     converters = ("keras",)
     conversions = {
@@ -76,12 +75,6 @@ class _TensorFlowJs(Runtime):
         "float16": Conversion("float16", "weights stored in float16, computed in float32 on WebAssembly"),
         "int8": Conversion("int8", "weights stored in 8 bits, computed in float32 on WebAssembly"),
     }
-
-    def version(self) -> str:
-        return f"{VERSION}, Chromium {browser.version()}"
-
-    def explain_absence(self) -> str:
-        return browser.explain_absence(self.name)
 
     def beside(self, path: Path) -> list[Path]:
         return _beside(path, _read_description(path))
