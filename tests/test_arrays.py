@@ -13,7 +13,7 @@ from brought.images import CLASSES, drawn, eight_bit, linear, save_archive
 from PIL import Image
 
 import robustcmp as rc
-from robustcmp.data.arrays import check_labels, check_unit_images
+from robustcmp.data.arrays import check_unit_images
 from robustcmp.errors import UsageError
 
 
@@ -48,23 +48,6 @@ def test_an_axis_of_channels_that_is_not_stated() -> None:
         rc.predict(linear(), images)
     with pytest.raises(UsageError, match="unknown data_format 'last': Expected one of channels_first, channels_last"):
         rc.predict(linear(), images, data_format="last")  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("labels", "message"),
-    [
-        ([0.5, 1, 2], r"whole numbers, .* received dtype float64$"),
-        (["cat", "dog", "owl"], r"the places of classes in the model's output, received dtype <U3$"),
-        ([0, 1, 3], r"from 0 to 2.*received 0 to 3$"),
-        ([-1, 0, 1], r"received -1 to 1$"),
-        ([[0.9, 0.1, 0]] * 3, r"received \(3, 3\)$"),
-        (iter([0, 1, 2]), r"received list_iterator. Make an array of it"),
-        ([[0], [1, 2], [3]], r"received a list that NumPy cannot take"),
-    ],
-)
-def test_labels_for_which_no_expression_is_known(labels: Any, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        check_labels(labels, 3, CLASSES)
 
 
 GIVEN: dict[str, tuple[Callable[[], Any], str]] = {

@@ -16,12 +16,13 @@ from conftest import load_file
 from numpy.typing import NDArray
 
 import robustcmp as rc
-from brought import CLASSES, SIDE, Case, Figures, N, ask, check, compare_models, drawn, library
+from brought import CLASSES, SIDE, Case, Figures, N, as_model, ask, check, compare_models, drawn, library
 from robustcmp.models.classifier import Classifier
 from robustcmp.sources.named_files import file_origins
 
 SHAPE = (SIDE, SIDE, 3)
 MEAN, STD = [0.5, 0.4, 0.3], [0.2, 0.25, 0.3]
+NO_GRADIENT = "a comparison; gradient attacks are not applicable"
 PyTorch = partial(Case, "PyTorch", figures=compare_models)
 Keras = partial(Case, "Keras and TensorFlow", figures=compare_models)
 Jax = partial(Case, "JAX", figures=compare_models)
@@ -713,6 +714,26 @@ def torch_file() -> Any:
     return "torch=brought.nets:scripted", None, in_torch()
 
 
+def state_file(network: Any, given: str, architecture: str, plain: Any) -> Any:
+    library("torch").save(network.state_dict(), "a.pt")
+    return given, architecture, plain
+
+
+def whole_file() -> None:
+    library("torch").save(in_torch(), "a.pt")
+    file_origins(["torch=a.pt"])
+
+
+def normalised_file() -> Any:
+    plain = through(lambda module, x: module.network(normalised(x)))
+    values = [":".join(map(str, numbers)) for numbers in (MEAN, STD)]
+    return state_file(in_torch(), f"torch=a.pt,mean={values[0]},std={values[1]}", "brought.nets:torch_network", plain)
+
+
+def softmax_file() -> Any:
+    return state_file(in_torch(), "torch=a.pt,softmax", "brought.nets:soft_network", in_torch())
+
+
 def safetensors_file() -> Any:
     network = in_torch()
     library("safetensors.torch").save_file(network.state_dict(), "a.safetensors")
@@ -726,11 +747,15 @@ def keras_model_file(end: str) -> Any:
     return f"tensorflow=a{end},softmax", None, in_keras()
 
 
+def sum_columns(images: Any) -> Any:
+    return images.sum(axis=1)[:, :CLASSES, 0]
+
+
 def compare_files(brought: Any, case: Case) -> Figures:
     """Ask the network of a file, or of a function, that is named as in the command."""
     file, architecture, plain = brought
     ((origin,),) = file_origins([file], architecture).values()
-    yield Classifier(origin.load("cpu")).logits(drawn()), ask(plain)
+    yield Classifier(origin.load("cpu")).logits(drawn()), Classifier(as_model(plain)).logits(drawn())
 
 
 FILES = [
@@ -744,6 +769,33 @@ FILES = [
         "a `.safetensors` file",
         "robustcmp eval --weights torch=a.safetensors --architecture lenet5",
         safetensors_file,
+        figures=compare_files,
+    ),
+    PyTorch(
+        "a file `.pt` of a network that was trained on normalised images",
+        "robustcmp eval --weights torch=a.pt,mean=0.1307,std=0.3081 --architecture lenet1",
+        normalised_file,
+        figures=compare_files,
+    ),
+    PyTorch(
+        "a file or a function with a softmax at the end of its network",
+        "robustcmp eval --weights torch=a.pt,softmax --architecture nets:soft --dataset digits",
+        softmax_file,
+        "a comparison; without softmax, the message that names it",
+        figures=compare_files,
+    ),
+    PyTorch(
+        "a file `.pt` of a whole network, torch.save(network, path)",
+        "robustcmp eval --weights torch=a.pt",
+        whole_file,
+        "the message: save its state dict and name its architecture",
+        r"whole network.* torch\.save\(network\.state_dict\(\), path\) and name",
+    ),
+    Other(
+        "a function of yours that returns a function of arrays, beside a network",
+        "robustcmp eval --weights linear:numpy=nets:linear torch=nets:mine --dataset digits",
+        lambda: ("linear:numpy=brought.nets:of_arrays", None, rc.wrap_functions(logits=sum_columns)),
+        NO_GRADIENT,
         figures=compare_files,
     ),
     Keras(
@@ -802,7 +854,6 @@ def of_two_classes() -> Any:
 PROBABILITIES = (
     'rc.wrap_functions(logits=lambda x: fitted.predict_proba(x.reshape(len(x), -1)), outputs="probabilities")'
 )
-NO_GRADIENT = "a comparison; gradient attacks are not applicable"
 FITTED = [
     Other("a pipeline of scikit-learn, with scaling inside", PROBABILITIES, of_scikit_learn, NO_GRADIENT),
     Other(

@@ -23,3 +23,11 @@ def jax_pair() -> Any:
 
 def of_pets() -> Any:
     return images.in_torch(3)
+
+
+def soft_network() -> Any:
+    return brought_models.in_torch(after=[library("torch").nn.Softmax(1)])
+
+
+def of_arrays() -> Any:
+    return brought_models.sum_columns
