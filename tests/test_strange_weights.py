@@ -134,16 +134,6 @@ def test_an_archive_that_unpacks_to_gigabytes(name: str, entry: str, tmp_path: P
         load_file(str(tmp_path / name), framework, "lenet1")
 
 
-def test_a_compressed_state_dict_was_not_saved_by_torch(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
-    torch.save(state(), tmp_path / "whole.pt")
-    with zipfile.ZipFile(tmp_path / "whole.pt") as whole, zipfile.ZipFile(tmp_path / "a.pt", "w") as packed:
-        for entry in whole.namelist():
-            packed.writestr(entry, whole.read(entry), zipfile.ZIP_DEFLATED)
-    with pytest.raises(WeightsError, match=r"is compressed, which torch\.save does not do"):
-        load_file(str(tmp_path / "a.pt"), "torch", "lenet1")
-
-
 @pytest.mark.parametrize("name", ["a.pt", "a.npz", "a.h5"])
 @pytest.mark.parametrize("kind", ["pipe", "device", "directory", "empty"])
 def test_what_is_no_file_is_not_opened(name: str, kind: str, tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ host sets its size when it starts, through a function that ExecuTorch calls expe
 
 from __future__ import annotations
 
-import threading
 import weakref
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DeploymentError
+from ..frameworks.hosted import Hosted
 from ..hosts import environments
-from ..hosts.process import HostProcess
 from ..models.model import Model
 from ..untrusted import read_network
 from .base import Conversion, Runtime
@@ -43,8 +42,7 @@ class _ExecuTorch(Runtime):
     }
 
     def __init__(self) -> None:
-        self._process: HostProcess | None = None
-        self._starting = threading.Lock()
+        self._host = Hosted(HOST, lambda: environments.start(HOST))
 
     def version(self) -> str:
         return environments.describe(HOST)["version"] if environments.is_ready(HOST) else "unknown"
@@ -54,13 +52,6 @@ class _ExecuTorch(Runtime):
             return ""
         return f"{self.name} runs in an environment of its own: create it with robustcmp hosts create {HOST}"
 
-    def process(self) -> HostProcess:
-        """Return the process that converts and answers; one that has ended is replaced."""
-        with self._starting:
-            if self._process is None or not self._process.alive:
-                self._process = environments.start(HOST)
-            return self._process
-
     def convert(self, model: Model, kind: str, calibration: NDArray[np.float32] | None, path: Path) -> None:
         architecture = model.architecture
         weights = model.weights
@@ -69,19 +60,11 @@ class _ExecuTorch(Runtime):
                 f"{self.name} converts models of the zoo and networks of an architecture's file, received another "
                 "network. Convert it yourself, and open the .pte file"
             )
-        described = architecture.description | {
-            "inputs": {layer.name: shape for layer, shape in architecture.walk()},
-            "flattened": architecture.flat_shapes,
-        }
-        process = self.process()
-        number = process.call("build", architecture=described, seed=0)[0]["is"]
-        try:
-            process.call("set_weights", weights, of=number)
-            images = {} if calibration is None or kind != "int8" else {"images": calibration}
-            shape = list(architecture.input_shape)
-            _, answer = process.call("convert", images, of=number, kind=kind, batch=SIZE, shape=shape)
-        finally:
-            process.forget(number)
+        network = self._host.build(architecture, 0, "cpu")
+        network.call("set_weights", weights)
+        images = {} if calibration is None or kind != "int8" else {"images": calibration}
+        shape = list(architecture.input_shape)
+        _, answer = network.call("convert", images, kind=kind, batch=SIZE, shape=shape)
         path.write_bytes(answer["program"].tobytes())
 
     def load(self, path: Path) -> Session:
@@ -90,7 +73,7 @@ class _ExecuTorch(Runtime):
             raise DeploymentError(
                 f"{path} is not a program of ExecuTorch: expected ET12 as its bytes 5 to 8. Convert the network again."
             )
-        process = self.process()
+        process = self._host.process()
         number = process.call("load", {"program": np.frombuffer(content, np.uint8)})[0]["is"]
         _, sizes = process.call("sizes", of=number)
 

@@ -23,10 +23,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import DeploymentError, UsageError, in_one_line
+from ..errors import DeploymentError, in_one_line
 from ..files import write_bytes_atomically
 from ..frameworks import get_framework
-from ..frameworks.keras_networks import call_arguments
+from ..frameworks.keras_networks import KerasModel
 from ..models.model import Model
 from ..threads import cores
 from ..untrusted import read_network
@@ -84,10 +84,7 @@ def _keras_network(model: Model) -> Any:
             f"{model.framework}. Describe its architecture in a file and load its weights with that, or convert it "
             "with its own tools (litert-torch for torch) and pass the .tflite file."
         )
-    try:
-        adapter = get_framework("tensorflow")
-    except UsageError as error:
-        raise DeploymentError(f"converting to litert needs TensorFlow: {error}") from None
+    adapter = get_framework("tensorflow")
     if architecture is None or weights is None:
         return model.native
     network = adapter.build(architecture, None, "cpu")
@@ -114,7 +111,7 @@ def _convert(network: Any, shape: tuple[int, ...], kind: str, calibration: NDArr
     import tensorflow as tf
 
     function = tf.function(
-        lambda images: network(images, **call_arguments(network)),
+        lambda images: network(images, **KerasModel(network).call_arguments()),
         input_signature=[tf.TensorSpec([None, *shape], tf.float32, name="images")],
         autograph=False,
     )

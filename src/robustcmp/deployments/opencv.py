@@ -15,8 +15,7 @@ from ..models.model import Model
 from ..threads import cores
 from ..untrusted import read_network
 from .base import Conversion, Runtime, first_line
-from .onnx_files import MOST_BYTES, external_files, read_tensors, read_whole
-from .onnxruntime import write_float
+from .onnx_files import MOST_BYTES, OnnxFile, write_float
 from .sessions import Layout, Session, choose_tensors
 
 CAFFE, TORCH7 = ".caffemodel", ".t7"
@@ -41,7 +40,7 @@ class _OpenCV(Runtime):
     def beside(self, path: Path) -> list[Path]:
         if path.suffix == CAFFE:
             return [path.with_suffix(".prototxt")]
-        return [] if path.suffix == TORCH7 else external_files(path)
+        return [] if path.suffix == TORCH7 else OnnxFile(path).beside
 
     def load(self, path: Path) -> Session:
         import cv2
@@ -64,11 +63,11 @@ class _OpenCV(Runtime):
 def _read_onnx(path: Path) -> Session:
     import cv2
 
-    content = read_whole(path)
-    taken, scores, notes = choose_tensors(str(path), *read_tensors(content, path))
+    file = OnnxFile(path)
+    taken, scores, notes = choose_tensors(str(path), *file.read_tensors())
     if taken.dtype != "float32":
         raise DeploymentError(f"{path} takes {taken.dtype}; OpenCV gives images as float32: use onnxruntime")
-    network = cv2.dnn.readNetFromONNX(np.frombuffer(content, np.uint8))
+    network = cv2.dnn.readNetFromONNX(np.frombuffer(file.read_whole(), np.uint8))
     return Session(Layout.of(taken.shape, taken.dtype, str(path)), _Network(path, network, scores.name), notes)
 
 

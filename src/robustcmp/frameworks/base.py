@@ -237,11 +237,11 @@ class Framework(ABC):
 
     def layout(self, native: Any) -> DataFormat:
         """Return the layout of images that a network takes unless its caller says otherwise."""
-        return keras_networks.keras_layout(native) if keras_networks.is_keras(native) else self.data_format
+        return keras_networks.KerasModel(native).layout() if keras_networks.is_keras(native) else self.data_format
 
     def ends_in_softmax(self, native: Any) -> bool:
         """Say whether a network is known by its layers to end in a softmax, which `without_softmax` can cut."""
-        return keras_networks.is_keras(native) and keras_networks.ends_in_softmax(native)
+        return keras_networks.is_keras(native) and keras_networks.KerasModel(native).ends_in_softmax()
 
     def without_softmax(self, native: Any) -> Any:
         """Return a network that answers the logits of one that ends in a softmax, which stays as it is.
@@ -252,7 +252,7 @@ class Framework(ABC):
             No softmax is found at its end.
         """
         if keras_networks.is_keras(native):
-            return keras_networks.without_softmax(native)
+            return keras_networks.KerasModel(native).without_softmax()
         raise UsageError(
             "cut_softmax=True takes a Functional or Sequential model of Keras, or a torch.nn.Sequential, received "
             f"{type(native).__name__}. {keras_networks.WITHOUT_LOGITS}"
@@ -260,7 +260,7 @@ class Framework(ABC):
 
     def eight_bit_layer(self, native: Any) -> str:
         """Return the name of the layer by which a network takes images in [0, 255], "" where none is known."""
-        return keras_networks.eight_bit_layer(native) if keras_networks.is_keras(native) else ""
+        return keras_networks.KerasModel(native).eight_bit_layer() if keras_networks.is_keras(native) else ""
 
     def parameters(self, native: Any) -> list[NDArray[Any]] | None:
         """Return all that a network has learned, in an order of its own; None where that cannot be had.

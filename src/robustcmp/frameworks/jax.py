@@ -37,7 +37,7 @@ from ..networks.architecture import (
 from ..networks.weights import Weights
 from ..threads import cores
 from .base import Bounds, Device, Function, Make, Pullback, TrainableFramework, Trainer, as_tensor, round_up
-from .keras_networks import is_keras, stateless
+from .keras_networks import KerasModel, is_keras
 
 # By default XLA takes three quarters of a GPU's memory, and the other frameworks get what is left.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
@@ -465,7 +465,7 @@ def _pair(native: Any) -> tuple[Apply, Any, str]:
     if library == "flax.nnx":
         return _of_nnx(native)
     if is_keras(native):
-        return *stateless(native), "A model of Keras is called with a batch of images and training=False."
+        return *KerasModel(native).stateless(), "A model of Keras is called with a batch of images and training=False."
     if library == "equinox":
         return (
             lambda module, x: jax.vmap(module)(x),

@@ -50,7 +50,7 @@ from .base import (
     find_logits,
     round_up,
 )
-from .keras_networks import call_arguments, check_built, read_description
+from .keras_networks import KerasModel, read_description
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # the notes of a CPU build about its instruction sets
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
@@ -293,8 +293,7 @@ def _program(native: Any) -> Function:
         It takes something else than a batch of images of any size.
     """
     if isinstance(native, keras.layers.Layer):
-        check_built(native)
-        return partial(native, **call_arguments(native))
+        return partial(native, **KerasModel(native).call_arguments())
     native = _choose_signature(native)
     if isinstance(native, tf.types.experimental.ConcreteFunction):
         return _of_signature(native)

@@ -47,12 +47,7 @@ from .base import (
     find_logits,
     round_up,
 )
-from .keras_networks import (
-    WITHOUT_LOGITS,
-    call_arguments,
-    check_built,
-    is_keras,
-)
+from .keras_networks import WITHOUT_LOGITS, KerasModel, is_keras
 from .torch_files import load_weights
 
 _log = logging.getLogger("robustcmp")
@@ -82,13 +77,13 @@ def _switch_tf32_off() -> None:
     cudnn = torch.backends.cudnn
     matmul = torch.backends.cuda.matmul
     try:
-        used = cudnn.allow_tf32 or matmul.allow_tf32
+        switches = [backend.allow_tf32 for backend in (cudnn, matmul)]
     except RuntimeError:  # the caller has used the newer names, and torch refuses to mix the two
         newer: Any = (cudnn.conv, cudnn.rnn, matmul)  # type: ignore[attr-defined]
         for backend in newer:
             backend.fp32_precision = "ieee"
     else:
-        if used:
+        if any(switches):
             cudnn.allow_tf32 = False
             matmul.allow_tf32 = False
 
@@ -424,9 +419,8 @@ class _KerasNetwork(torch.nn.Module):
 
     def __init__(self, model: Any):
         super().__init__()
-        check_built(model)
         self.keras = model
-        self._arguments = call_arguments(model)
+        self._arguments = KerasModel(model).call_arguments()
 
     def forward(self, x: torch.Tensor) -> Any:
         with sys.modules["keras"].device(

@@ -12,7 +12,7 @@ import eagerpy as ep
 
 from ..errors import ModelError, UsageError, check_count, check_seed
 from ..frameworks import Framework
-from ..frameworks.keras_networks import fork_layers, is_keras
+from ..frameworks.keras_networks import KerasModel, is_keras
 from .classifier import Classifier
 from .model import Model
 
@@ -104,7 +104,7 @@ def _fork(framework: Framework, native: Any, seed: int, number: int) -> Iterator
     network = getattr(native, "keras", native)
     with (
         framework.fork_generators("averaged", seed, number),
-        fork_layers(network) if is_keras(network) else nullcontext(),
+        KerasModel(network).fork_layers() if is_keras(network) else nullcontext(),
     ):
         yield
 
