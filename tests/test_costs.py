@@ -19,7 +19,7 @@ from robustcmp.evaluation import COSTS
 from robustcmp.models.classifier import Classifier
 from robustcmp.records.attack import Cell
 from robustcmp.records.store import Cost, Run
-from robustcmp.runs.tasks import forget_peak_memory, time_repeats
+from robustcmp.runs.tasks import _forget_peak_memory, time_repeats
 
 N = 12
 IMAGES = np.random.default_rng(3).random((N, 6, 6, 1), np.float32) * 0.1
@@ -146,7 +146,7 @@ def test_both_sessions_of_an_interrupted_run_are_kept(
 
 
 def test_peak_memory_is_that_of_each_group() -> None:
-    if not forget_peak_memory():
+    if not _forget_peak_memory():
         pytest.skip("this system knows one peak for a process")
 
     class Holding:

@@ -23,7 +23,7 @@ from robustcmp import deployments
 from robustcmp.analysis.deployments import answers_alike
 from robustcmp.analysis.results import Results
 from robustcmp.analysis.verdicts import find_within_noise
-from robustcmp.attacks.fgsm import loss_gradient
+from robustcmp.attacks.fgsm import _loss_gradient
 from robustcmp.cli import command
 from robustcmp.data.dataset import Dataset
 from robustcmp.deployments.deploy import _find_or_write, deploy
@@ -113,7 +113,7 @@ def test_fgsm_asks_about_the_candidates_of_the_source(
     model, fgsm = deployed(name), rc.attacks.FGSM()
     images, labels = digits.images[:40], digits.labels[:40]
     ours, theirs = (fgsm.attack(each, images, labels) for each in (model, source))
-    direction = np.sign(loss_gradient(Classifier(source), images, labels))
+    direction = np.sign(_loss_gradient(Classifier(source), images, labels))
     epsilon = np.where(ours.success, ours.extras["smallest_epsilon"], 0)[:, None, None, None]
     np.testing.assert_allclose(ours.adversarials, np.clip(images + epsilon * direction, 0, 1), atol=1e-6)
     if deployments.conversion(name).is_exact:
@@ -123,8 +123,8 @@ def test_fgsm_asks_about_the_candidates_of_the_source(
 def test_finite_differences_ask_the_deployed_network(deployed: Deploy, source: Model, digits: Dataset) -> None:
     model = deployed("onnxruntime", gradient="finite-differences")
     assert Classifier(model).gradient_source is None
-    ours = loss_gradient(Classifier(model), digits.images[:4], digits.labels[:4])
-    theirs = loss_gradient(Classifier(source), digits.images[:4], digits.labels[:4])
+    ours = _loss_gradient(Classifier(model), digits.images[:4], digits.labels[:4])
+    theirs = _loss_gradient(Classifier(source), digits.images[:4], digits.labels[:4])
     assert np.corrcoef(ours.ravel(), theirs.ravel())[0, 1] > 0.9
 
 

@@ -9,7 +9,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from robustcmp.processes import Child, Died, Limits, last_lines, resident_memory, run
+from robustcmp.processes import Child, Died, Limits, _last_lines, _resident_memory, run
 from robustcmp.runs.tasks import CHILD
 
 
@@ -37,14 +37,14 @@ def test_what_a_process_cannot_unpack_ends_it_at_once(monkeypatch: pytest.Monkey
     ],
 )
 def test_of_what_a_process_wrote_the_last_lines_are_shown(text: str, line: str) -> None:
-    assert last_lines(text) == line
+    assert _last_lines(text) == line
 
 
 def test_what_a_process_holds_is_seen_from_outside() -> None:
-    held = resident_memory(os.getpid())
+    held = _resident_memory(os.getpid())
     block = np.ones(2**24)
-    assert resident_memory(os.getpid()) - held > 0.9 * block.nbytes
-    assert resident_memory(2**30) == 0
+    assert _resident_memory(os.getpid()) - held > 0.9 * block.nbytes
+    assert _resident_memory(2**30) == 0
 
 
 def test_a_program_is_run_to_its_end() -> None:

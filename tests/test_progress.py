@@ -16,7 +16,7 @@ import pytest
 from numpy.typing import NDArray
 
 import robustcmp as rc
-from robustcmp.cli.ending import format_command
+from robustcmp.cli.ending import _format_command
 from robustcmp.data.dataset import Dataset
 from robustcmp.models.model import Model
 from robustcmp.records.attack import Cell
@@ -186,11 +186,11 @@ def test_the_table_fills_in(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_command_is_told_as_it_works_from_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Within make, ``python`` is not the interpreter that runs."""
     monkeypatch.setenv("PATH", "/nowhere")
-    python, command = format_command("robustcmp.eval", ["--out", "a b"]).rsplit(" -m ", 1)
+    python, command = _format_command("robustcmp.eval", ["--out", "a b"]).rsplit(" -m ", 1)
     assert command == "robustcmp.eval --out 'a b'"
     assert Path(python).is_absolute() or (Path.cwd() / python).exists()
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
-    assert format_command("robustcmp.eval", []) == "python -m robustcmp.eval"
+    assert _format_command("robustcmp.eval", []) == "python -m robustcmp.eval"
 
 
 def test_log_lines_of_libraries_do_not_reach_the_screen_and_last_words_do() -> None:

@@ -138,7 +138,7 @@ class Process:
         except subprocess.TimeoutExpired:  # it has closed its connection and lives on
             return "its process hung up."
         how = signal.Signals(-status).name if status < 0 else f"exit status {status}"
-        text = last_lines(self.read_tail())
+        text = _last_lines(self.read_tail())
         return f"its process ended by {how}." + (f" It wrote last: {text}" if text else "")
 
 
@@ -264,7 +264,7 @@ class Child:
         seconds, memory = self._limits
         if seconds is not None and time.monotonic() - begun > seconds:
             return f"it took longer than the {seconds:g} s that a group may take, loading its model included."
-        if memory is not None and (resident := resident_memory(process.pid)) > memory:
+        if memory is not None and (resident := _resident_memory(process.pid)) > memory:
             return f"it held {resident / GIB:.2f} GiB, more than the {memory / GIB:.2f} GiB that a group may hold."
         return ""
 
@@ -282,7 +282,7 @@ class Child:
             process.close()
 
 
-def last_lines(text: str) -> str:
+def _last_lines(text: str) -> str:
     """Return the last lines of an output as one, or those in which Python says how and where it crashed."""
     text = text.partition("\nExtension modules:")[0]  # hundreds of names, at the end of a crash
     crash = text.rfind("Fatal Python error")
@@ -291,11 +291,11 @@ def last_lines(text: str) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in " | ".join(shown))
 
 
-def resident_memory(pid: int) -> int:
+def _resident_memory(pid: int) -> int:
     """Return how many bytes a process and all that it started hold in memory; 0 if it is gone."""
     try:
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
         children = [pid for path in Path(f"/proc/{pid}/task").glob("*/children") for pid in path.read_text().split()]
     except OSError:
         return 0
-    return pages * os.sysconf("SC_PAGE_SIZE") + sum(resident_memory(int(child)) for child in children)
+    return pages * os.sysconf("SC_PAGE_SIZE") + sum(_resident_memory(int(child)) for child in children)

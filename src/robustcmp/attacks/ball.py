@@ -48,6 +48,17 @@ class Ball:
         """Return the ball of some images."""
         return Ball(self.clean[rows], self.low[rows], self.high[rows], self.radius, self.norm)
 
+    def draw_points(self, draws: Draws, rows: NDArray[np.int64], purpose: int, attempt: int) -> Images:
+        """Return random points of the surface around some images, within the bounds."""
+        shape = self.clean.shape[1:]
+        blocks = (draws.block(int(i), purpose, attempt) for i in rows)
+        if self.norm == "l2":
+            noise = np.array([block.standard_normal(shape) for block in blocks])
+        else:
+            noise = np.array([2 * block.random(shape) - 1 for block in blocks])
+        part = self.rows(rows)
+        return part.clip(part.clean + (self.radius * noise / (measure(noise, self.norm) + 1e-12)).astype(np.float32))
+
     def clip(self, images: Images) -> Images:
         """Return images moved into the ball."""
         if self.norm == "l2":
@@ -98,7 +109,7 @@ class BallAttack(Attack):
     in_indicator = False
     takes_misclassified = True
 
-    def __init__(self, epsilon: float, epsilon_colour: float | None = None, norm: Literal["linf", "l2"] = "linf"):
+    def __init__(self, *, epsilon: float, epsilon_colour: float | None = None, norm: Literal["linf", "l2"] = "linf"):
         if norm not in ("linf", "l2"):
             raise UsageError(f'norm should be "linf" or "l2", received {norm!r}')
         if norm == "l2":

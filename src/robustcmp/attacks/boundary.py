@@ -219,10 +219,10 @@ class _Walk:
             pending = pending[~self.fools(pending, noise[pending])]
         # Rows that nothing fooled go on with their last draw, as in Foolbox.
         x, noise = (points.reshape(self._images.shape) for points in (self._x, noise))
-        first, queries = first_on_grid(Candidates(self._classifier, blend, x, noise), self._labels, SHARES)
+        first, queries = first_on_grid(Candidates(self._classifier, _blend, x, noise), self._labels, SHARES)
         self._queries += queries
         self._started = first >= 0
-        blends = np.clip(blend(x, noise, self._started, np.array(SHARES)[first[self._started]]), lower, upper)
+        blends = np.clip(_blend(x, noise, self._started, np.array(SHARES)[first[self._started]]), lower, upper)
         self._point[self._started] = blends.reshape(-1, self._x.shape[1])
 
     def advance(self) -> None:
@@ -336,7 +336,7 @@ class _Walk:
         return _norms(self._point.astype(np.float32).astype(np.float64) - self._x)
 
 
-def blend(x: Any, noise: Any, rows: Any, shares: Any) -> Any:
+def _blend(x: Any, noise: Any, rows: Any, shares: Any) -> Any:
     """Return images (N, …) with a share of noise, for M rows and shares: of arrays, or of EagerPy tensors."""
     shares = shares[:, None, None, None]
     return (1 - shares) * x[rows] + shares * noise[rows]

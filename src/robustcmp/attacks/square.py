@@ -73,7 +73,7 @@ class Square(BallAttack):
         iterations: int = 5000,
         norm: Literal["linf", "l2"] = "linf",
     ):
-        super().__init__(epsilon, epsilon_colour, norm)
+        super().__init__(epsilon=epsilon, epsilon_colour=epsilon_colour, norm=norm)
         self.iterations = check_count("iterations", iterations, limits.ITERATIONS)
 
     def usual_queries(self, pixels: int, repeats: int) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import shutil
 import tempfile
@@ -21,7 +20,7 @@ from .. import limits
 from ..analysis.deployments import answers_alike
 from ..data import load_dataset
 from ..deployments import conversion
-from ..errors import ControlError, GroupError, UsageError, check_count, check_seed, check_size
+from ..errors import LOG, ControlError, GroupError, UsageError, check_count, check_seed, check_size
 from ..files import file_digest, json_digest
 from ..frameworks import NAMES, Device, check_device, check_framework, hosted, list_installed, versions
 from ..networks.architecture import get_architecture
@@ -36,7 +35,7 @@ from ..threads import cores, processors
 from .benchmark import Benchmark, open_benchmark
 from .jobs import NotApplicable, PredictionJob, TrainingJob
 from .measurement import SEMANTICS, Asked, Measurement, Task
-from .process import Failure, Job, check_gpu, check_psutil, run
+from .process import Failure, Job, check_gpu, run
 from .store import BenchmarkStore, Manifest, Planned
 from .words import describe_measurement
 
@@ -44,7 +43,6 @@ EPOCHS_OF_DIGITS = 2.0  # the first, in which frameworks compile, and one more
 SHARE = 0.05  # of an epoch, where a network has no recipe for the digits
 CONTROL_IMAGES = 200
 BATCH_SIZES = {"train": (32, 64, 128), "predict": (1, 32, 128)}
-_log = logging.getLogger("robustcmp")
 Progress = Callable[[int, int, str], None]
 Frameworks = Sequence[str] | Mapping[str, str] | None
 
@@ -151,7 +149,8 @@ def benchmark(
     question = _Question(origin, device, None if data_dir is None else os.fspath(data_dir))
     check_count("repetitions", repetitions, limits.REPEATS)
     check_seed(seed)
-    check_psutil()
+    if find_spec("psutil") is None:
+        raise UsageError("measurements need psutil: pip install 'robustcmp[bench]'")
     threads = cores() if threads is None else check_count("threads", threads, len(processors()) or None)
     sizes = [check_count("batch_sizes", size, limits.BATCH_SIZE) for size in batch_sizes or BATCH_SIZES[what]]
     if what == "train":
@@ -404,7 +403,7 @@ def _measure(
             manifest.not_applicable[task] = str(reason)
             store.write_manifest(manifest)
         except Failure as failure:
-            _log.warning("%s: %s", describe_measurement(planned.asked), failure)
+            LOG.warning("%s: %s", describe_measurement(planned.asked), failure)
             manifest.failed[planned.key] = str(failure)
             store.write_manifest(manifest)
     report(len(plan), len(plan), "")

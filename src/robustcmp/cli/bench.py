@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from ..errors import GroupError
-from .command import Parser, run_command
+from .command import Parser, as_command
 from .screen import drop_log_lines, screen_width, show, use_color
 
 if TYPE_CHECKING:
@@ -86,13 +86,10 @@ def _parser() -> Parser:
     return parser
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure what the arguments name and return the exit status."""
-    return run_command(_bench, "robustcmp.bench", arguments)
-
-
+@as_command("robustcmp.bench")
 @drop_log_lines()
-def _bench(arguments: Sequence[str]) -> None:
+def main(arguments: Sequence[str]) -> None:
+    """Measure what the arguments name."""
     options = _parser().parse_args(arguments)
     from ..bench.measure import benchmark, choose_dataset
 

@@ -6,8 +6,7 @@ import json
 import sys
 from collections.abc import Sequence
 
-from ..errors import UsageError
-from .command import Parser, run_command
+from .command import Parser, as_command
 from .gate import read_points
 from .screen import screen_width, use_color
 
@@ -41,24 +40,19 @@ def _parser() -> Parser:
     return parser
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Plan a comparison and return the exit status."""
-    return run_command(_plan, "robustcmp plan", arguments)
-
-
-def _plan(given: Sequence[str]) -> None:
+@as_command("robustcmp plan")
+def main(given: Sequence[str]) -> None:
+    """Plan a comparison."""
     options = _parser().parse_args(given)
     if options.margin is not None:
         _plan_gate(options.pilot, read_points("--margin", options.margin), options.json)
         return
-    if not 0 < options.difference < 100:
-        raise UsageError(f"--difference should be above 0 and below 100 points, received {options.difference:g}")
+    difference = read_points("--difference", options.difference)
     from ..evaluation import open_run
     from ..report.layout import console_for, print_table
     from ..report.tables import designs
     from ..report.words import plan_notes
 
-    difference = options.difference / 100
     plan = open_run(options.pilot).plan(difference, power=options.power, attack=options.attack)
     if options.json:
         print(plan.to_json(orient="records", indent=1, double_precision=15))

@@ -29,8 +29,8 @@ INDEXES = ("training_seed", "repeat", "image")  # those that are integers
 NUMBERS = "biuf"
 
 
+# Variables and the axes that they are over, by their names.
 Arrays = dict[str, NDArray[Any]]
-"""Variables and the axes that they are over, by their names."""
 
 
 def make_dataset(arrays: Arrays, records: Mapping[str, AttackRecord]) -> xarray.Dataset:
@@ -58,7 +58,7 @@ def write(file: h5py.File, arrays: Arrays, manifest: dict[str, Any]) -> None:
         content.dump_to_store(H5NetCDFStore(netcdf), encoding=compressed)
 
 
-def manifest_of(file: sealed.Hdf5) -> dict[str, Any]:
+def _read_manifest(file: sealed.Hdf5) -> dict[str, Any]:
     """Return the manifest that the results answer, checked.
 
     Raises
@@ -82,7 +82,7 @@ def read(file: sealed.Hdf5) -> tuple[Arrays, dict[str, Any]]:
     SealError
         An array has other axes, another length or another type than the manifest in the file says.
     """
-    manifest = manifest_of(file)
+    manifest = _read_manifest(file)
     records = attack_records(manifest)
     axes: Arrays = {name: file.strings(name) for name in ("model", "attack")}
     axes |= {name: _vector(file, name, np.int64) for name in INDEXES}

@@ -9,7 +9,6 @@ is sealed, see `robustcmp.sealed`.
 from __future__ import annotations
 
 import json
-import logging
 import math
 import os
 import shutil
@@ -27,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import sealed
-from ..errors import SealError, StoreError, UsageError
+from ..errors import LOG, SealError, StoreError, UsageError
 from ..files import (
     LOCK,
     append_line,
@@ -47,8 +46,6 @@ from .manifest import FORMAT, attack_records, check
 COMPRESSED = {"compression": "gzip", "compression_opts": 4, "shuffle": True}
 
 T = TypeVar("T")
-
-_log = logging.getLogger("robustcmp")
 
 
 class Cost(msgspec.Struct, frozen=True):
@@ -117,7 +114,7 @@ class Run:
         run._made = not run.directory.exists()
         make_directory(run.directory)
         others = [path for path in run.directory.iterdir() if path.name != LOCK and not is_temporary(path)]
-        if others and not _is_run(run.directory):
+        if others and not run.is_there:
             raise UsageError(f"{run.directory} is not empty and is not a run of robustcmp. Name another directory.")
         run.manifest()  # a broken one is found before any work
         return run
@@ -159,6 +156,12 @@ class Run:
         if run.manifest():
             raise UsageError(run._resume_hint)
         raise UsageError(f"{run.directory} is not a run of robustcmp: it has no manifest.json. See robustcmp list runs")
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the directory has what a run has, with or without its manifest."""
+        paths = (self._manifest_path, self._results_path)
+        return any(path.exists() for path in paths) or any(self._cells.glob("*.h5"))
 
     @property
     def has_results(self) -> bool:
@@ -271,8 +274,15 @@ class Run:
             It is missing or broken.
         """
         path = self.cell_path(key)
-        with _cell_errors(path), sealed.open_hdf5(path, _kind(key)) as file:
-            yield file
+        try:
+            with sealed.open_hdf5(path, _kind(key)) as file:
+                yield file
+        except FileNotFoundError:
+            raise StoreError(f"{path} is missing. Rerun the same command to recreate it.") from None
+        except SealError as error:
+            raise StoreError(
+                f"{path} is broken ({error}). Delete it, and rerun the same command to recreate it."
+            ) from None
 
     def _read_cell(self, file: sealed.Hdf5, key: str) -> dict[str, NDArray[Any]]:
         """Return the arrays of an open cell, but for the adversarial images, of as many images as they should be."""
@@ -323,20 +333,6 @@ class Run:
             _check_images(file, "adversarials", len(self._read_cell(file, key)["success"]))
             return file.array("adversarials")
 
-    def check_cell(self, key: str) -> None:
-        """Check that a cell's file is as it was written.
-
-        A cell was checked before it was sealed, so its seal is enough.
-
-        Raises
-        ------
-        StoreError
-            It is missing or broken.
-        """
-        path = self.cell_path(key)
-        with _cell_errors(path):
-            sealed.check(path, _kind(key))
-
     # arrays beside the cells ---------------------------------------------------------------------------------------
 
     def write_arrays(self, name: str, arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -382,7 +378,7 @@ class Run:
             if self.read_clean() is not None:
                 return
         except StoreError:
-            _log.warning("%s is broken and is written anew", self.directory / "clean.h5")
+            LOG.warning("%s is broken and is written anew", self.directory / "clean.h5")
         self.write_arrays("clean", {"images": images.astype(np.float32)})
 
     def read_clean(self) -> NDArray[np.float32] | None:
@@ -423,7 +419,7 @@ class Run:
         except SealError as error:
             raise StoreError(f"{self.costs_path} cannot be read ({error}). Delete it: nothing depends on it.") from None
         if broken:
-            _log.warning("%s: %d lines are broken or were changed, and are left out", self.costs_path, broken)
+            LOG.warning("%s: %d lines are broken or were changed, and are left out", self.costs_path, broken)
         return costs
 
     def read_costs(self) -> tuple[list[Cost], int]:
@@ -463,21 +459,18 @@ class Run:
         StoreError
             The file is broken.
         """
-        with self._results() as file:
-            arrays, answered = results_file.read(file)
-        return arrays, self._check_answered(answered)
-
-    def check_results(self) -> None:
-        """Check that `results.h5` is as it was written, and answers the manifest; raise as `read_results` does."""
-        with self._results() as file:
-            self._check_answered(results_file.manifest_of(file))
-
-    def _check_answered(self, answered: dict[str, Any]) -> dict[str, Any]:
-        """Return the manifest, or raise `UsageError` unless it is the one that was answered."""
+        try:
+            with sealed.open_hdf5(self._results_path, "results") as file:
+                arrays, answered = results_file.read(file)
+        except (FileNotFoundError, SealError) as error:
+            raise StoreError(
+                f"{self._results_path} is broken ({error}). Delete it, and rerun the same command to recreate it from "
+                "the cells."
+            ) from None
         manifest = self.manifest()
         if answered != manifest:
             raise UsageError(self._resume_hint)
-        return manifest
+        return arrays, manifest
 
     def write_answer(self, name: str, content: dict[str, Any]) -> None:
         """Write `NAME.json`, with what it is an answer to."""
@@ -503,28 +496,12 @@ class Run:
         except SealError as error:
             raise _answer_error(path, error) from None
 
-    @contextmanager
-    def _results(self) -> Iterator[sealed.Hdf5]:
-        try:
-            with sealed.open_hdf5(self._results_path, "results") as file:
-                yield file
-        except (FileNotFoundError, SealError) as error:
-            raise StoreError(
-                f"{self._results_path} is broken ({error}). Delete it, and rerun the same command to recreate it from "
-                "the cells."
-            ) from None
-
     @property
     def _resume_hint(self) -> str:
         return (
             f"the run {self.directory} was interrupted before its results were complete. "
             "Rerun the same command, or the same call of robustcmp.evaluate, to resume it."
         )
-
-
-def runs_in(directory: str | os.PathLike[str]) -> list[Run]:
-    """Return the runs that lie side by side in a directory, finished or not; none where it is no directory."""
-    return [Run(path) for path in sorted(Path(directory).glob("*/")) if _is_run(path)]
 
 
 def _check_images(file: sealed.Hdf5, name: str, count: int) -> None:
@@ -538,27 +515,9 @@ def _check_images(file: sealed.Hdf5, name: str, count: int) -> None:
         )
 
 
-@contextmanager
-def _cell_errors(path: Path) -> Iterator[None]:
-    """Raise `StoreError` for what is wrong with the file of a cell."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise StoreError(f"{path} is missing. Rerun the same command to recreate it.") from None
-    except SealError as error:
-        raise StoreError(f"{path} is broken ({error}). Delete it, and rerun the same command to recreate it.") from None
-
-
 def _kind(key: str) -> str:
     """Return the kind of file that a cell is: of its own, so that no cell can take the place of another."""
     return f"cell {key}"
-
-
-def _is_run(directory: Path) -> bool:
-    """Whether a directory has what a run has, with or without its manifest."""
-    return any((directory / name).exists() for name in ("manifest.json", "results.h5")) or any(
-        directory.glob("cells/*.h5")
-    )
 
 
 def _answer_error(path: Path, error: Exception) -> StoreError:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from uuid import uuid4
 
 from .. import frameworks
-from ..errors import RobustcmpError, UsageError, check_count
+from ..errors import LOG, RobustcmpError, UsageError, check_count
 from ..processes import Child, Died, Ended, Limits
 from ..provenance import own_version
 from ..threads import cores, processors
@@ -36,8 +36,6 @@ LOOK_SECONDS = 1.0  # between two looks at which workers there are
 TWO_LOST = "two workers were lost while they did it."
 DEATHS = 1  # of workers, after which a task is given to another one; after one more it has failed
 IGNORE_INTERRUPTS = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"  # Ctrl-C is for the head
-
-_log = logging.getLogger("robustcmp")
 
 
 class Dask:
@@ -203,7 +201,7 @@ class Dask:
                 workers: dict[str, _About] = client.run(_describe_worker, on_error="ignore")
                 if workers:
                     return workers
-                _log.warning("waiting for workers of %s", self._name)
+                LOG.warning("waiting for workers of %s", self._name)
                 client.wait_for_workers(1)
         except Exception as error:
             raise self._gone() from error
@@ -224,7 +222,7 @@ class Dask:
         for each in finished:
             yield each._replace(worker=worker)
         if end.is_refused:
-            _log.warning("%s/%s stays in this process: on the worker %s, %s", *task.model, worker, end.reason)
+            LOG.warning("%s/%s stays in this process: on the worker %s, %s", *task.model, worker, end.reason)
             yield task
         elif end.reason:
             yield Failed(task, end.reason, worker)

@@ -5,14 +5,13 @@ All of them give the same results, bit for bit. What they do is saved cell by ce
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
 from typing import NamedTuple, Protocol
 
 import msgspec
 
-from ..errors import UsageError
+from ..errors import LOG, UsageError
 from ..processes import Child, Died, Limits
 from ..records.attack import Cell
 from ..records.store import Cost, Run
@@ -21,8 +20,6 @@ from .child import Asked
 from .plan import Plan, Task
 from .progress import Progress
 from .tasks import CHILD, Finished, find_needs, pack, time_repeats
-
-_log = logging.getLogger("robustcmp")
 
 
 class Failed(NamedTuple):
@@ -109,7 +106,7 @@ class Isolated:
                             yield message._replace(worker=framework)
                         elif message.is_refused:
                             different.add(task.model)
-                            _log.warning("%s/%s stays in this process: in another, %s", *task.model, message.reason)
+                            LOG.warning("%s/%s stays in this process: in another, %s", *task.model, message.reason)
                             yield from InProcess().execute(plan, [task], count)
                         elif message.reason:
                             yield Failed(task, message.reason, framework)

@@ -22,11 +22,10 @@ from ..provenance import made_with, processor
 from ..records.manifest import FORMAT, check
 from ..records.store import Run
 from .loading import TrainedModel
-from .plan import Plan
+from .plan import ModelKey, Plan
 from .related import find_twins, run_control
 
 TIMED = {1_000: 3, 10_000: 1}  # images, and how often they are asked; the median counts
-Key = tuple[str, int]
 
 
 def describe(plan: Plan, batch_sizes: dict[str, int], about: dict[str, Any]) -> dict[str, Any]:
@@ -150,12 +149,12 @@ def _compare_with_sources(models: Sequence[TrainedModel], images: NDArray[np.flo
         for as many images as `TIMED` says, None where there are fewer.
     """
     pairs = [(model, _source(model.info.get("deployment", {}), models)) for model in models]
-    families: dict[Key, list[TrainedModel]] = {}
+    families: dict[ModelKey, list[TrainedModel]] = {}
     for model, source in pairs:
         if source is not None:
             families.setdefault(source.key, [source]).append(model)
     answers = {model.key: model.classifier.logits(images) for family in families.values() for model in family}
-    seconds: dict[Key, list[float | None]] = {}
+    seconds: dict[ModelKey, list[float | None]] = {}
     for family in families.values():
         seconds |= _measure_seconds(family, images)
     entries: list[dict[str, Any]] = []
@@ -188,7 +187,7 @@ def _find_deployed_twins(deployments: Sequence[Mapping[str, Any]]) -> list[dict[
 
     They are no independent trainings, as little as other twins.
     """
-    families: dict[Key, list[Key]] = {}
+    families: dict[ModelKey, list[ModelKey]] = {}
     for entry in deployments:
         (source, seed) = entry["source"]
         (name, own_seed) = entry["model"]
@@ -218,11 +217,11 @@ def _is_exact(model: TrainedModel) -> bool:
     return conversion(model.classifier.framework.name).is_exact and not own_file
 
 
-def _measure_seconds(models: Sequence[TrainedModel], images: NDArray[np.float32]) -> dict[Key, list[float | None]]:
+def _measure_seconds(models: Sequence[TrainedModel], images: NDArray[np.float32]) -> dict[ModelKey, list[float | None]]:
     """Ask a source and what was converted from it in turns, so that a busy moment of the machine falls on all alike."""
-    seconds: dict[Key, list[float | None]] = {model.key: [] for model in models}
+    seconds: dict[ModelKey, list[float | None]] = {model.key: [] for model in models}
     for size, passes in TIMED.items():
-        times: dict[Key, list[float]] = {model.key: [] for model in models}
+        times: dict[ModelKey, list[float]] = {model.key: [] for model in models}
         for _ in range(passes if len(images) >= size else 0):
             for model in models:
                 began = time.perf_counter()

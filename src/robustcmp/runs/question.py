@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +15,6 @@ from ..attacks.suite import AnySuite, Suite, load_suite
 from ..data.arrays import check_labels, check_unit_images
 from ..errors import UsageError, check_count, check_seed
 from ..records.attack import collect_extras
-
-if TYPE_CHECKING:
-    from .loading import TrainedModel
 
 
 @dataclass(frozen=True)
@@ -52,9 +48,9 @@ class Question:
     seed: int
     batch_size: int | None
 
-    def share_among(self, models: Sequence[TrainedModel]) -> Question:
-        """Return the question with the repeats of each training, where they are spread over several."""
-        fewest = min(Counter(model.name for model in models).values())
+    def share_among(self, names: Sequence[str]) -> Question:
+        """Return the question with the repeats of each training, by their names, where they are spread over several."""
+        fewest = min(Counter(names).values())
         if not self.spread or fewest == 1:
             return replace(self, spread=False)
         repeats = {attack: math.ceil(count / fewest) for attack, count in self.repeats.items()}

@@ -63,7 +63,7 @@ def time_repeats(
     cells: Sequence[Cell],
 ) -> Iterator[Finished]:
     """Yield each cell with its result, the time since the one before and the memory since the first."""
-    forget_peak_memory()
+    _forget_peak_memory()
     previous = perf_counter()
     results = attack.outcomes(classifier, images, labels, seed, [cell.repeat for cell in cells])
     for cell, result in zip(cells, results, strict=True):
@@ -72,7 +72,7 @@ def time_repeats(
         previous = perf_counter()
 
 
-def forget_peak_memory() -> bool:
+def _forget_peak_memory() -> bool:
     """Let the peak be that from now on, and say whether it is: only Linux knows more than one peak a process."""
     try:
         Path("/proc/self/clear_refs").write_text("5")

@@ -52,8 +52,8 @@ class FromDeployedFile(msgspec.Struct, frozen=True, tag="deployed-file", dict=Tr
     gradient: Gradient = "source"
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
+    # Its layers are known to its runtime alone.
     design: ClassVar[None] = None
-    """Its layers are known to its runtime alone."""
     name: ClassVar[str] = "own"
 
     @property
@@ -221,15 +221,14 @@ def deployments_of(
     }
 
 
+# It has a label, a fingerprint that is known before a framework is loaded, and ``load(device)``.
+#
+# So that other machines can load it, it also names its ``files`` and the ``frameworks`` that it takes, and has
+# ``load_from(files, device)`` for copies of the files.
 Origin = FromZoo | FromFile | FromFunction
-"""It has a label, a fingerprint that is known before a framework is loaded, and ``load(device)``.
 
-So that other machines can load it, it also names its ``files`` and the ``frameworks`` that it takes, and has
-``load_from(files, device)`` for copies of the files.
-"""
-
+# Also those that stay where the comparison is made: they have a label, a fingerprint and ``load(device)``.
 AnyOrigin = Origin | FromDeployment | FromDeployedFile
-"""Also those that stay where the comparison is made: they have a label, a fingerprint and ``load(device)``."""
 
 
 def fingerprints(origins: Mapping[str, Sequence[AnyOrigin]]) -> dict[str, list[Any]] | None:

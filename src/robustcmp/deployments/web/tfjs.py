@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import DeploymentError, in_one_line
-from ...files import write_bytes_atomically, write_text_atomically
+from ...files import write_bytes_atomically
 from ...models.model import Model
 from ...networks.architecture import (
     Architecture,
@@ -91,7 +91,7 @@ class _TensorFlowJs(browser.BrowserRuntime):
             "weightsManifest": [{"paths": [weights_name], "weights": [about for about, _ in stored]}],
         }
         write_bytes_atomically(path.with_name(weights_name), b"".join(values.tobytes() for _, values in stored))
-        write_text_atomically(path, json.dumps(description))
+        write_bytes_atomically(path, json.dumps(description).encode())
 
     def load(self, path: Path) -> Session:
         topology, manifest, values = _read_model(path)
