@@ -93,9 +93,8 @@ class Evaluation:
         """What each task of the run cost, one row per model, attack and session, in the order of their ends.
 
         Columns: model, training_seed, attack, repeats (how many were finished), images (in each of them), seconds,
-        queries (as the attack's definition counts them), peak_memory (of its process meanwhile, in bytes; on other
-        systems than Linux since the process began), worker (empty for the process of the comparison itself). NaN for
-        what is not known. Without rows for a run whose costs were not logged.
+        queries (as the attack's definition counts them; NaN where it does not), worker (empty for the process of the
+        comparison itself). Without rows for a run whose costs were not logged.
         """
         return tabulate_costs(self.results)
 

@@ -34,7 +34,7 @@ COLUMNS = (
     *("attack", "design", "variance", "trainings", "images", "repeats", "detectable"),
     *("seconds", "training_seconds", "queries", "room", "why"),
 )
-COST_COLUMNS = ("model", "training_seed", "attack", "repeats", "images", "seconds", "queries", "peak_memory", "worker")
+COST_COLUMNS = ("model", "training_seed", "attack", "repeats", "images", "seconds", "queries", "worker")
 PILOT = "pilot"
 SAME = "same images"
 CHEAPEST = "cheapest"
@@ -270,7 +270,6 @@ def tabulate_costs(results: Results) -> pandas.DataFrame:
             "images": cost.images,
             "seconds": cost.seconds,
             "queries": math.nan if cost.queries is None else cost.queries,
-            "peak_memory": math.nan if cost.peak_memory is None else cost.peak_memory,
             "worker": cost.worker or "",
         }
         for cost in results.run.costs()

@@ -130,11 +130,10 @@ def _show_progress(quiet: bool) -> Iterator[Callable[[int, int, str], None]]:
 
 def _print(options: Namespace, benchmark: Benchmark) -> None:
     page = Path(options.out) / "report.html"
+    benchmark.to_html(page)  # first: whoever reads the screen may stop
     if options.json:
         print(json.dumps(benchmark.to_json()), flush=True)
-        benchmark.to_html(page)
         return
     write = benchmark.to_text if options.full else benchmark.summary
     print(write(width=screen_width(), color=use_color(sys.stdout)), flush=True)
-    benchmark.to_html(page)
     show(f"page: {page}")

@@ -64,9 +64,6 @@ class Cost(msgspec.Struct, frozen=True):
     queries : int, optional
         What the attack's definition asked in all of these cells, as in `AttackResult.queries`; None if the attack does
         not count.
-    peak_memory : int, optional
-        The largest resident memory of its process meanwhile, in bytes; since the process began on other systems than
-        Linux; None where the system does not tell.
     worker : str, optional
         Who did it, None for the process of the comparison itself.
     """
@@ -78,7 +75,6 @@ class Cost(msgspec.Struct, frozen=True):
     images: int
     seconds: float
     queries: int | None = None
-    peak_memory: int | None = None
     worker: str | None = None
 
 

@@ -214,7 +214,6 @@ def _add_cost(before: Cost | None, finished: Finished) -> Cost:
         len(queries),
         finished.seconds,
         counted,
-        finished.peak_memory,
         finished.worker,
     )
     if before is None:

@@ -183,7 +183,6 @@ def load_test_set(
     DataError
         A dataset that was asked for by name cannot be had.
     """
-    get_architecture(model)
     default = default_dataset(model, recipe)
     if dataset is not None or data_dir is not None or FALLBACK_DATASET not in _recipes(model, recipe):
         return load_for(model, dataset or default, "test", data_dir, recipe)
