@@ -28,10 +28,8 @@ from numpy.typing import NDArray
 from .. import sealed
 from ..errors import LOG, SealError, StoreError, UsageError
 from ..files import (
-    LOCK,
     append_line,
     as_path,
-    is_temporary,
     json_digest,
     make_directory,
     remove_left_over,
@@ -109,8 +107,7 @@ class Run:
             weakref.finalize(run, shutil.rmtree, run.directory, ignore_errors=True)
         run._made = not run.directory.exists()
         make_directory(run.directory)
-        others = [path for path in run.directory.iterdir() if path.name != LOCK and not is_temporary(path)]
-        if others and not run.is_there:
+        if any(run.directory.glob("[!.]*")) and not run.is_there:
             raise UsageError(f"{run.directory} is not empty and is not a run of robustcmp. Name another directory.")
         run.manifest()  # a broken one is found before any work
         return run
@@ -365,17 +362,10 @@ class Run:
     def write_clean(self, images: NDArray[np.float32]) -> None:
         """Write the clean images (N, H, W, C) that were attacked, with the question that they belong to.
 
-        Nothing is written where they are there already, or adversarial images are not kept either. A broken file is
-        written anew, with a warning.
+        Nothing is written where they are there already, or adversarial images are not kept either.
         """
-        if not self.keep_images:
-            return
-        try:
-            if self.read_clean() is not None:
-                return
-        except StoreError:
-            LOG.warning("%s is broken and is written anew", self.directory / "clean.h5")
-        self.write_arrays("clean", {"images": images.astype(np.float32)})
+        if self.keep_images and self.read_clean() is None:
+            self.write_arrays("clean", {"images": images.astype(np.float32)})
 
     def read_clean(self) -> NDArray[np.float32] | None:
         """Return the clean images, or None if there are none, or they belong to another question.
