@@ -563,7 +563,7 @@ def test_a_package_is_fetched_once_and_checked_at_each_use(
     monkeypatch.setenv("PATH", "")
     assert published.fetch() == {"x.js": path}
     path.unlink()
-    with pytest.raises(DeploymentError, match=r"npm, which fetches it, is not here\. Install Node\.js"):
+    with pytest.raises(DeploymentError, match=r"npm is not installed\. Install Node\.js"):
         published.fetch()
 
 

@@ -14,8 +14,8 @@ from conftest import PIXEL_AND_WALK, files
 from numpy.typing import NDArray
 
 import robustcmp as rc
-from robustcmp.analysis.planning import COST_COLUMNS
 from robustcmp.attacks import AttackResult
+from robustcmp.evaluation import COSTS
 from robustcmp.records.attack import Cell
 from robustcmp.records.store import Cost, Run
 
@@ -58,25 +58,27 @@ def evaluate(tmp_path: Path) -> Evaluate:
 @pytest.mark.parametrize("kept", [1, 40, -1])
 def test_a_torn_line_is_ignored_and_spoils_no_other(tmp_path: Path, kept: int) -> None:
     path = tmp_path / "costs.jsonl"
-    Run(path.parent).log_cost(COST)
+    run = Run(tmp_path)
+    run.log_cost(COST)
     line = path.read_bytes()
     path.write_bytes(line + line[: kept - 1 if kept < 0 else kept])  # all but the end of the line, and its last brace
-    assert Run(path.parent).read_costs() == ([COST], 0)
-    Run(path.parent).log_cost(COST)
-    assert Run(path.parent).read_costs() == ([COST, COST], 0)
+    assert run.read_costs() == ([COST], 0)
+    run.log_cost(COST)
+    assert run.read_costs() == ([COST, COST], 0)
 
 
 @pytest.mark.parametrize("place", [0, 40, -2])
 def test_a_changed_character_breaks_a_record_wherever_it_is(tmp_path: Path, place: int) -> None:
     path = tmp_path / "costs.jsonl"
-    Run(path.parent).log_cost(COST)
+    run = Run(tmp_path)
+    run.log_cost(COST)
     line = bytearray(path.read_bytes())
     line[place] ^= 1
     for content in (bytes(line), bytes(line) + path.read_bytes()):
         path.write_bytes(content)
-        _, broken = Run(path.parent).read_costs()
+        _, broken = run.read_costs()
         assert broken == 1
-    assert Run(path.parent).read_costs() == ([COST], 1)
+    assert run.read_costs() == ([COST], 1)
 
 
 # a run ---------------------------------------------------------------------------------------------------------------
@@ -85,7 +87,7 @@ def test_a_changed_character_breaks_a_record_wherever_it_is(tmp_path: Path, plac
 def test_every_task_of_a_run_has_a_record(evaluate: Evaluate) -> None:
     ev = evaluate()
     costs = ev.costs
-    assert tuple(costs.columns) == COST_COLUMNS
+    assert tuple(costs.columns) == COSTS
     assert costs[["model", "attack"]].to_numpy().tolist() == [
         ["a", "pixel"],
         ["b", "pixel"],

@@ -460,7 +460,7 @@ def like_of(framework: TrainableFramework) -> Any:
 
 
 def interrupted(framework: Framework) -> None:
-    with framework.fork_rng(2):
+    with framework.fork_generators("test", 2, 0):
         raise KeyboardInterrupt
 
 
@@ -470,14 +470,14 @@ def test_forked_rng_seeds_and_restores(framework: TrainableFramework) -> None:
     def drawn() -> bytes:
         return draw(like)[2]
 
-    with framework.fork_rng(1):
+    with framework.fork_generators("test", 1, 0):
         first, second = drawn(), drawn()
-    with framework.fork_rng(1):
+    with framework.fork_generators("test", 1, 0):
         assert drawn() == first
-        with framework.fork_rng(2):
+        with framework.fork_generators("test", 2, 0):
             inner = drawn()
         assert drawn() == second
-    with framework.fork_rng(1):
+    with framework.fork_generators("test", 1, 0):
         assert drawn() == first
         with pytest.raises(KeyboardInterrupt):
             interrupted(framework)
@@ -502,7 +502,7 @@ def test_building_asking_and_training_leave_the_callers_random_state(
     def callers_draws(between: Callable[[], None]) -> list[tuple[float, float, bytes]]:
         random.seed(1)
         np.random.seed(1)  # noqa: NPY002 (a caller may)
-        with framework.fork_rng(1):
+        with framework.fork_generators("test", 1, 0):
             before = draw(like)
             between()
             return [before, draw(like), draw(like)]

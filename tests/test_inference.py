@@ -105,10 +105,9 @@ def test_nested_variance_is_the_textbooks(rates: Rates) -> None:
     ("rates", "message"),
     [
         ([[0.1], [0.2]], "effects are confounded"),
-        ([[0.1, 0.2]], r"at least two trainings each; received \(1, 2\)\.$"),
-        ([[0.1, 0.2], [0.3]], "different numbers"),
+        ([[0.1, 0.2]], r"at least two trainings each; received 2 trainings\.$"),
+        ([[0.1, 0.2], [0.3, 0.4, 0.5]], "different numbers"),
         ([[0.1, math.nan], [0.3, 0.2]], "NaN"),
-        ([0.1, 0.2], r"at least two trainings each; received \(2,\)\.$"),
     ],
 )
 def test_what_cannot_be_split_is_refused(rates: Any, message: str) -> None:

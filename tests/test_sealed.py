@@ -550,7 +550,7 @@ def test_a_result_that_cannot_be_kept(tmp_path: Path) -> None:
     ones = np.ones(3)
     bad = AttackResult(ones, np.ones(3, bool), ones, ones[:2], ones, np.ones(3, int), np.ones(3, int))
     run = Run.create(tmp_path / "run")
-    with pytest.raises(StoreError, match=r"gave a result that cannot be kept: l2 should have the shape \(3\)"):
+    with pytest.raises(StoreError, match=r"cannot be stored: l2 should have the shape \(3\)"):
         run.save(Cell("a", 0, "fgsm", 0, "0" * 32), bad)
     assert not (tmp_path / "run" / "cells").exists()
 

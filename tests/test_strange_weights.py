@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import warnings
 import zipfile
-from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
@@ -110,30 +109,6 @@ def test_other_precisions_are_converted(dtype: str, tmp_path: Path) -> None:
     loaded = network.state_dict()["conv1.weight"]
     assert loaded.dtype == torch.float32
     assert torch.equal(loaded, content["conv1.weight"].float())
-
-
-def test_a_script_is_named(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        scripted = torch.jit.script(torch.nn.Linear(2, 2))
-        torch.jit.save(scripted, tmp_path / "a.pt")
-    with pytest.raises(WeightsError, match="TorchScript"):
-        load_file(str(tmp_path / "a.pt"), "torch", "lenet1")
-
-
-class Memory:
-    """Pickled, it asks for memory instead of holding a value."""
-
-    def __reduce__(self) -> Any:
-        return bytearray, (8 * 2**30,)
-
-
-def test_a_file_that_asks_for_memory(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
-    torch.save(OrderedDict(a=Memory()), tmp_path / "a.pt")
-    with pytest.raises(WeightsError, match="refers to bytearray"):
-        load_file(str(tmp_path / "a.pt"), "torch", "lenet1")
 
 
 def bomb(path: Path, entry: str, size: int = 2**30) -> None:

@@ -53,7 +53,7 @@ class Limits(NamedTuple):
             if value is not None and not 0 < value < math.inf:
                 raise UsageError(f"{name} should be above 0, received {value}", parameters=[name])
         if self.memory is not None and not Path("/proc/self/statm").exists():
-            raise UsageError("group_memory needs Linux: this system does not say what a process holds")
+            raise UsageError("group_memory needs Linux: this system does not say how much memory a process uses")
 
 
 class _Died(Exception):

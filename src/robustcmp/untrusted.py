@@ -452,8 +452,8 @@ def check_answers(
             reason = in_one_line(output)
             raise DeploymentError(f"{path} cannot be opened: {reason or f'{program} refuses it'}")
     raise DeploymentError(
-        f"{path} {outcome}, in a process of its own. The file is broken or crafted, or this machine has too little "
-        "memory for it. Convert the network again."
+        f"{path} {outcome}. The file is broken or crafted, or this machine has too little memory for it. Convert the "
+        "network again."
     )
 
 

@@ -182,7 +182,6 @@ class Trainings:
 
     def __init__(self, results: Results):
         self._results = results
-        self._differences: dict[tuple[str, str, str], Interval] = {}
 
     def rates(self, model: str, attack: str) -> NDArray[np.float64]:
         """Return the mean success rate of each training that ran, (training seeds,)."""
@@ -208,12 +207,6 @@ class Trainings:
         runs: Welch's, or the paired one where their trainings are twins, which are then resampled together. NaN if a
         framework has one training.
         """
-        key = (attack, a, b)  # a run of six frameworks has 45, which take seconds; the terminal and the page show them
-        if key not in self._differences:
-            self._differences[key] = self._difference_interval(*key)
-        return self._differences[key]
-
-    def _difference_interval(self, attack: str, a: str, b: str) -> Interval:
         results = self._results
         fallen = results.exact_pixel.probabilities(attack)
         fallen = fallen or {model: results.values(model, attack).mean(axis=1) for model in (a, b)}

@@ -15,11 +15,11 @@ import numpy as np
 import pandas
 from numpy.typing import NDArray
 
-from ..errors import SealError, UsageError, check_count
+from ..errors import SealError, UsageError
 from ..records.answers import Checked, Contested
 from ..sealed import Hdf5
 from .statistics import mantel
-from .twins import mask_twins
+from .twins import Key, Twins
 
 if TYPE_CHECKING:
     import xarray
@@ -49,20 +49,16 @@ class Conditioning:
     def __init__(self, results: Results, contested: Contested):
         self._results = results
         self._contested = contested
+        self.attacks = contested.attacks
         self._names = np.array([model["name"] for model in results.manifest["models"]])
         shape = len(self._names), len(contested.attacks)
         self._common = np.full(shape, math.nan)  # rates on the images that all models classify correctly
         for row, model in enumerate(results.manifest["models"]):
             for column, attack in enumerate(contested.attacks):
-                seeds = results.seeds(model["name"], attack)
-                if model["training_seed"] in seeds:
-                    values = results.values(model["name"], attack)[seeds.index(model["training_seed"])]
-                    self._common[row, column] = values.mean()
-
-    @property
-    def attacks(self) -> list[str]:
-        """The attacks that were run on contested images."""
-        return self._contested.attacks
+                name = model["name"]
+                seed = model["training_seed"]
+                if seed in results.seeds(name, attack):
+                    self._common[row, column] = results.values(name, attack, training_seed=seed).mean()
 
     def rates(self, model: int, others: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return a model's rates on the subsets of itself and growing numbers of others.
@@ -89,13 +85,8 @@ class Conditioning:
         rates = (common * self._common[model] + each * subsets @ fallen.T) / images[:, None]
         return rates, images
 
-    def curve(self, picks: int = PICKS) -> pandas.DataFrame:
+    def curve(self) -> pandas.DataFrame:
         """Return the rates against the number of models that the subset is conditioned on.
-
-        Parameters
-        ----------
-        picks : int, default 50
-            How many random orders of the other trained models are tried for each of them.
 
         Returns
         -------
@@ -111,7 +102,7 @@ class Conditioning:
         images: dict[str, list[NDArray[np.float64]]] = {}
         for model, name in enumerate(self._names):
             others = np.delete(np.arange(total), model)
-            for _ in range(check_count("picks", picks)):
+            for _ in range(PICKS):
                 of_pick, images_of_pick = self.rates(model, rng.permutation(others))
                 rates.setdefault(name, []).append(of_pick)
                 images.setdefault(name, []).append(images_of_pick)
@@ -146,7 +137,7 @@ def read_transferred(results: Results) -> xarray.Dataset | None:
         if counts.dtype != np.int64 or counts.shape != shape or (counts < 0).any():
             raise SealError(f"counts should be int64 {shape}, received {counts.dtype} {counts.shape}")
         _check_attacks(attacks, results)
-        return as_dataset(counts, results.labels, attacks)
+        return _as_dataset(counts, results.labels, attacks)
 
     return results.run.read_answer("transfer", read)
 
@@ -177,7 +168,7 @@ def not_stored(answer: str) -> UsageError:
     )
 
 
-def as_dataset(counts: NDArray[np.int64], models: Sequence[str], attacks: Sequence[str]) -> xarray.Dataset:
+def _as_dataset(counts: NDArray[np.int64], models: Sequence[str], attacks: Sequence[str]) -> xarray.Dataset:
     """Return counts as shares over (source, target, attack).
 
     ``of_all`` is the share of all attacked images, ``of_successes`` that of those that succeeded on the source, NaN
@@ -203,7 +194,7 @@ def average_blocks(results: Results) -> pandas.DataFrame:
         raise not_stored("transfer")
     places = [position for position, (name, _) in enumerate(results.keys) if name in results.sources]
     names = np.array([results.keys[position][0] for position in places])
-    left_out = mask_twins(results.twins, results.keys)[np.ix_(places, places)]
+    left_out = _mask_twins(results.twins, results.keys)[np.ix_(places, places)]
     other = ~np.eye(len(names), dtype=np.bool_) & ~left_out
     same = names[:, None] == names
     masks = {f"within {name}": same & other & (names == name)[:, None] for name in dict.fromkeys(names.tolist())}
@@ -233,3 +224,13 @@ def _mean(shares: NDArray[np.float64]) -> float:
     """Return the mean of the shares that are known, NaN without one."""
     finite = shares[np.isfinite(shares)]
     return float(finite.mean()) if finite.size else math.nan
+
+
+def _mask_twins(twins: Sequence[Twins], models: Sequence[Key]) -> NDArray[np.bool_]:
+    """Return which pairs of models are twins, (models, models)."""
+    mask = np.zeros((len(models), len(models)), np.bool_)
+    for pair in twins:
+        i = models.index(pair.a)
+        j = models.index(pair.b)
+        mask[i, j] = mask[j, i] = True
+    return mask

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from .. import frameworks, limits
 from ..errors import AttackError, RobustcmpError, UsageError, check_size, in_one_line
 from ..files import digest
-from ..frameworks.base import fork_generators
 from ..models.batches import default_batch_size
 from ..models.classifier import Classifier
 from ..provenance import package_version
@@ -206,7 +205,7 @@ class FunctionAttack(Attack):
         try:
             with classifier.full_precision(), ExitStack() as seeded:
                 for framework in generators:
-                    seeded.enter_context(fork_generators(framework, f"{self.name}:{number}", seed, repeat))
+                    seeded.enter_context(framework.fork_generators(f"{self.name}:{number}", seed, repeat))
                 answer = self._call(classifier, images, labels, offered | self.parameters)
         except RobustcmpError:
             raise

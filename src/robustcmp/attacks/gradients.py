@@ -78,5 +78,8 @@ def pull_back(classifier: Classifier, images: Images, v: NDArray[np.float64]) ->
 
 def _check_gradient(gradient: NDArray[np.float32]) -> NDArray[np.float32]:
     if not np.isfinite(gradient).all():
-        raise ModelError("the gradient of the model is NaN or infinite for some images, so no attack can follow it")
+        raise ModelError(
+            "expected a finite gradient, received NaN or infinity for some images. Look in the model for a division "
+            "by zero, a square root or a logarithm of zero."
+        )
     return gradient

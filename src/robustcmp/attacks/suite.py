@@ -227,9 +227,7 @@ def _foolbox(cls: type[fb.attacks.base.Attack], table: dict[str, Any]) -> Foolbo
         except (AttributeError, ValueError):  # it has none, or none that a file can set
             can_clip = False
         if not can_clip:
-            raise UsageError(
-                "this attack minimises no distance in which Foolbox could hold epsilons: remove the key epsilons"
-            )
+            raise UsageError("this attack minimises no distance that epsilons could limit: remove the key epsilons")
     return FoolboxAttack(attack, parameters, epsilons)
 
 

@@ -157,7 +157,7 @@ def benchmark(
     sizes = [check_count("batch_sizes", size, limits.BATCH_SIZE) for size in batch_sizes or BATCH_SIZES[what]]
     if what == "train":
         if deployments or models:
-            raise UsageError("deployments and models are for predictions: nothing of them is trained")
+            raise UsageError("deployments and models cannot be trained: leave them out, or measure predictions")
         epochs = _choose_epochs(model, recipe) if epochs is None else check_size("epochs", epochs, limits.EPOCHS)
         series = question.list_trainings(frameworks, [*dict.fromkeys(sizes)], epochs)
     else:
@@ -250,12 +250,12 @@ class _Question:
                 self.origins[name] = self._carry(self.weights_of, framework)
         if deployments:
             if self.weights_of is None:
-                raise UsageError("deployments are made from a framework's weights: name frameworks")
+                raise UsageError("deployments are converted from a framework's network: name at least one framework")
             sources = {self.weights_of: [self._carry(self.weights_of)]}
             deployed = deployments_of(sources, deployments, origin.dataset, self.data_dir)
             self.origins |= {name: origins[0] for name, origins in deployed.items()}
         if twice := self.origins.keys() & models.keys():
-            raise UsageError(f"two of the models are called {sorted(twice)[0]}")
+            raise UsageError(f"two models are called {sorted(twice)[0]}: rename one of them")
         self.origins |= models
 
     def list_predictions(self, sizes: Sequence[int], counts: Sequence[int]) -> list[_Series]:
@@ -311,8 +311,8 @@ class _Question:
             )
             if is_exact and not answers_alike(**measured):
                 raise ControlError(
-                    f"{name} does not answer as {first} with the same weights: {difference}. Their times would not be "
-                    "of the same function, so nothing was measured. Leave one out."
+                    f"{name} and {first} have the same weights, but their answers differ: {difference}. Comparing "
+                    "their times would mean nothing, so nothing was measured. Leave one out."
                 )
             control[name] = "passed" if is_exact else f"quantised: {difference} beside {first}"
         return control

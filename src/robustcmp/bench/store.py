@@ -168,8 +168,8 @@ class BenchmarkStore:
         lengths = {len(measurement.resources.seconds), *map(len, measurement.resources.series.values())}
         if measurement.asked != planned.asked or len(lengths) > 1:
             raise StoreError(
-                f"{path} is of {measurement.asked} with series of {sorted(lengths)} values, but the manifest asks for "
-                f"{planned.asked}, and all series should be as long. Delete it, and rerun the same command."
+                f"{path}: expected {planned.asked}, as in the manifest, and series of one length; received "
+                f"{measurement.asked} and the lengths {sorted(lengths)}. Delete it, and rerun the same command."
             )
         return measurement
 

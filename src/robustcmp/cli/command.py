@@ -184,7 +184,7 @@ def run_command(run: Callable[[Sequence[str]], int | None], command: str, argume
     except BrokenPipeError:  # who reads has read enough, as head does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         with suppress(OSError):
-            say("error: nobody reads the output. Finished work is saved.")
+            say("error: the output was closed before everything was printed. Finished work is saved.")
         return FAILED
     except OSError as error:  # a full disk
         say(f"error: {error}. Finished work is saved.")

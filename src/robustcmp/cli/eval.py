@@ -256,13 +256,13 @@ def _tell(options: Namespace) -> Say:
 def check_complete(evaluation: Evaluation) -> None:
     """Raise an error if the same-weights control did not pass, or attacks failed."""
     if evaluation.results.same_weights and not evaluation.results.same_weights["passed"]:
-        raise ControlError("these frameworks give different results for the same weights: the control did not pass")
+        raise ControlError("the control did not pass: these frameworks give different results for the same weights")
     if evaluation.failed:
         failed = evaluation.failed
         each = [f"{attack} on {label}: {why}" for label, reasons in failed.items() for attack, why in reasons.items()]
         raise GroupError(
-            f"{len(each)} of the attacks on models failed. Everything else is finished, and the same command tries "
-            "only these again:\n  " + "\n  ".join(each)
+            f"{len(each)} attacks failed on a model. Everything else is finished, and the same command tries only "
+            "these again:\n  " + "\n  ".join(each)
         )
 
 

@@ -66,8 +66,8 @@ class _ExecuTorch(Runtime):
         weights = model.weights
         if architecture is None or weights is None:
             raise DeploymentError(
-                f"{self.name} converts networks by their architecture and weights, in another process: models of the "
-                "zoo and architectures of one's own. Convert this one yourself, and open the .pte file"
+                f"{self.name} converts models of the zoo and networks of an architecture's file, received another "
+                "network. Convert it yourself, and open the .pte file"
             )
         described = architecture.description | {
             "inputs": {layer.name: shape for layer, shape in architecture.walk()},
@@ -87,7 +87,9 @@ class _ExecuTorch(Runtime):
     def load(self, path: Path) -> Session:
         content = read_network(path, LARGEST)
         if content[4:8] != b"ET12":
-            raise DeploymentError(f"{path} is no program of ExecuTorch: it should have ET12 as its bytes 5 to 8")
+            raise DeploymentError(
+                f"{path} is not a program of ExecuTorch: expected ET12 as its bytes 5 to 8. Convert the network again."
+            )
         process = self.process()
         number = process.call("load", {"program": np.frombuffer(content, np.uint8)})[0]["is"]
         _, sizes = process.call("sizes", of=number)

@@ -87,7 +87,7 @@ def _keras_network(model: Model) -> Any:
     try:
         adapter = get_framework("tensorflow")
     except UsageError as error:
-        raise DeploymentError(f"TensorFlow converts networks for litert: {error}") from None
+        raise DeploymentError(f"converting to litert needs TensorFlow: {error}") from None
     if architecture is None or weights is None:
         return model.native
     network = adapter.build(architecture, None, "cpu")
@@ -240,11 +240,11 @@ class _Network(Session):
                 self._interpreter.invoke()
                 answer = self._interpreter.get_tensor(self._output)
         except (ValueError, RuntimeError) as error:
-            raise DeploymentError(f"{self._path} does not answer {len(images)} images: {in_one_line(error)}") from None
+            raise DeploymentError(f"{self._path} failed on {len(images)} images: {in_one_line(error)}") from None
         if answer.ndim != 2 or len(answer) != len(images):
             raise DeploymentError(
-                f"{self._path} answers {len(images)} images with an array {answer.shape}; expected logits "
-                f"({len(images)}, K)"
+                f"{self._path} should return logits ({len(images)}, K) for {len(images)} images, received the shape "
+                f"{answer.shape}"
             )
         return self._logits.restore(answer)
 

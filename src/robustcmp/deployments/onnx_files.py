@@ -197,7 +197,7 @@ def _external_arrays(model: Any, path: Path) -> list[tuple[Any, Path]]:
                 f"{ONE_FILE}"
             )
         if not file.is_file():
-            raise DeploymentError(f"{path} keeps {array.name!r} in {file}, which is not there: copy it. {ONE_FILE}")
+            raise DeploymentError(f"{path} keeps {array.name!r} in {file}, which does not exist: copy it. {ONE_FILE}")
         pairs.append((array, file))
     return pairs
 

@@ -138,7 +138,7 @@ class _Network(Session):
         try:
             self._session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # its own classes, of several kinds
-            raise DeploymentError(f"ONNX Runtime does not open {path}: {in_one_line(error)}") from None
+            raise DeploymentError(f"ONNX Runtime cannot open {path}: {in_one_line(error)}") from None
         taken, scores, notes = choose_tensors(
             str(path), _tensors(self._session.get_inputs()), _tensors(self._session.get_outputs())
         )
@@ -151,7 +151,7 @@ class _Network(Session):
         try:
             answer: NDArray[Any] = self._session.run([self._output], {self.input: x})[0]
         except Exception as error:  # its own classes, of several kinds
-            raise DeploymentError(f"{self._path} does not answer {len(x)} images: {in_one_line(error)}") from None
+            raise DeploymentError(f"{self._path} failed on {len(x)} images: {in_one_line(error)}") from None
         return answer
 
 

@@ -58,7 +58,7 @@ class _OpenCV(Runtime):
                 return _read_torch7(path)
             return _read_onnx(path)
         except cv2.error as error:
-            raise DeploymentError(f"OpenCV does not open {path}: {first_line(error)}") from None
+            raise DeploymentError(f"OpenCV cannot open {path}: {first_line(error)}") from None
 
 
 def _read_onnx(path: Path) -> Session:
@@ -92,7 +92,10 @@ def _read_torch7(path: Path) -> Session:
     channels = _count_channels(path, network)
     sides = [side for side in SIDES if session.takes((channels, side, side))]
     if not sides:
-        raise DeploymentError(f"{path} answers square images of none of the sizes {', '.join(map(str, SIDES))}")
+        raise DeploymentError(
+            f"{path} does not say the size of its images, and takes square ones of none of the sizes "
+            f"{', '.join(map(str, SIDES))}: convert it to ONNX"
+        )
     side = sides[0] if len(sides) == 1 else None
     layout = Layout.of([None, channels, side, side], "float32", str(path), "NCHW")
     layout.notes.append("its file does not say the size of images, which was found by trying")
@@ -122,7 +125,7 @@ class _Network:
                 self._network.setInput(x)
                 answer: NDArray[np.float32] = self._network.forward(self._output)
         except cv2.error as error:
-            raise DeploymentError(f"{self._path} does not answer {len(x)} images: {first_line(error)}") from None
+            raise DeploymentError(f"{self._path} failed on {len(x)} images: {first_line(error)}") from None
         return answer[..., 0, 0] if answer.shape[2:] == (1, 1) else answer
 
     def takes(self, shape: tuple[int, ...]) -> bool:

@@ -164,13 +164,41 @@ class Framework(ABC):
     def set_threads(self, count: int) -> None:  # noqa: B027
         """Let calls from this thread use so many threads; nothing where all callers share one pool."""
 
-    @abstractmethod
     def fork_rng(self, seed: int) -> AbstractContextManager[None]:
         """Seed the framework's global random state inside a ``with`` block and restore the caller's after it."""
+        return nullcontext()
 
     def generator_state(self) -> bytes:
         """Return the framework's global random state, empty where it has none or does not show it."""
         return b""
+
+    def generator_states(self) -> tuple[object, ...]:
+        """Return the states of the global generators that a model may draw from, which differ once it has drawn.
+
+        Python's own is not among them for functions of NumPy arrays: what asks a server may draw from it.
+        """
+        _, numpy, position, *more = np.random.get_state(legacy=True)  # noqa: NPY002
+        python = random.getstate() if self.name != "numpy" else None
+        return python, np.asarray(numpy).tobytes(), position, *more, self.generator_state()
+
+    @contextmanager
+    def fork_generators(self, name: str, seed: int, number: int) -> Iterator[None]:
+        """Seed the generators of Python, NumPy and the framework inside a ``with`` block, and restore them after it.
+
+        The draws are a function of the name, the seed and the number.
+        """
+        digest = hashlib.blake2b(f"{name}:{seed}:{number}".encode(), digest_size=4).digest()
+        derived = int.from_bytes(digest, "little") % 2**31
+        python = random.getstate()
+        numpy = np.random.get_state()  # noqa: NPY002
+        random.seed(derived)
+        np.random.seed(derived)  # noqa: NPY002
+        try:
+            with self.fork_rng(derived):
+                yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)  # noqa: NPY002
 
     def alone(self, function: Function, draws: Draws) -> Function:
         """Return a function that draws at random as one that answers each image of a batch as if it came alone.
@@ -362,33 +390,3 @@ def as_tensor(answer: Any) -> Any:
         ) from None
     float32 = tensor.float32()
     return logits if tensor.dtype == float32.dtype else float32.raw
-
-
-def generator_states(framework: Framework) -> tuple[object, ...]:
-    """Return the states of the global generators that a model may draw from, which differ once it has drawn.
-
-    Python's own is not among them for functions of NumPy arrays: what asks a server may draw from it.
-    """
-    _, numpy, position, *more = np.random.get_state(legacy=True)  # noqa: NPY002
-    python = random.getstate() if framework.name != "numpy" else None
-    return python, np.asarray(numpy).tobytes(), position, *more, framework.generator_state()
-
-
-@contextmanager
-def fork_generators(framework: Framework, name: str, seed: int, number: int) -> Iterator[None]:
-    """Seed the global generators of Python, NumPy and a framework inside a ``with`` block, and restore them after it.
-
-    The draws are a function of the name, the seed and the number.
-    """
-    digest = hashlib.blake2b(f"{name}:{seed}:{number}".encode(), digest_size=4).digest()
-    derived = int.from_bytes(digest, "little") % 2**31
-    python = random.getstate()
-    numpy = np.random.get_state()  # noqa: NPY002
-    random.seed(derived)
-    np.random.seed(derived)  # noqa: NPY002
-    try:
-        with framework.fork_rng(derived):
-            yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(numpy)  # noqa: NPY002

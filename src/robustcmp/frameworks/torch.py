@@ -6,7 +6,6 @@ import copy
 import io
 import logging
 import sys
-import threading
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -69,51 +68,29 @@ def _device(name: Device) -> torch.device:
     return torch.device("cuda")
 
 
-class _NoTF32:
-    """Switches TF32 off for a while: it keeps 10 bits of mantissa, too few for a comparison of near ties.
-
-    The switch is the whole process's. So the first thread that comes turns it, and the last that goes turns it back.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._inside = 0
-        self._former: list[tuple[Any, str, Any]] = []
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if not self._inside:
-                self._former = self._switches()
-                for backend, name, _ in self._former:
-                    setattr(backend, name, False if name == "allow_tf32" else "ieee")
-            self._inside += 1
-
-    def __exit__(self, *error: object) -> None:
-        with self._lock:
-            self._inside -= 1
-            if not self._inside:
-                for backend, name, value in self._former:
-                    setattr(backend, name, value)
-
-    def _switches(self) -> list[tuple[Any, str, Any]]:
-        cudnn = torch.backends.cudnn
-        matmul = torch.backends.cuda.matmul
-        try:
-            return [(backend, "allow_tf32", backend.allow_tf32) for backend in (cudnn, matmul)]
-        except RuntimeError:  # the caller has used the newer names, and torch refuses to mix the two
-            newer: Any = (cudnn.conv, cudnn.rnn, matmul)  # type: ignore[attr-defined]
-            return [(backend, "fp32_precision", backend.fp32_precision) for backend in newer]
-
-
-_NO_TF32 = _NoTF32()
-
-
 @contextmanager
 def _full_precision(device: torch.device) -> Iterator[None]:
-    """Switch off what the caller may have switched on: autocast, inference mode, and TF32."""
-    tf32 = _NO_TF32 if device.type == "cuda" else nullcontext()
-    with torch.inference_mode(False), torch.autocast(device.type, enabled=False), tf32:
+    """Switch off what the caller may have switched on: autocast, inference mode, and TF32 for good."""
+    if device.type == "cuda":
+        _switch_tf32_off()
+    with torch.inference_mode(False), torch.autocast(device.type, enabled=False):
         yield
+
+
+def _switch_tf32_off() -> None:
+    """Switch TF32 off in this process: it keeps 10 bits of mantissa, too few for a comparison of near ties."""
+    cudnn = torch.backends.cudnn
+    matmul = torch.backends.cuda.matmul
+    try:
+        used = cudnn.allow_tf32 or matmul.allow_tf32
+    except RuntimeError:  # the caller has used the newer names, and torch refuses to mix the two
+        newer: Any = (cudnn.conv, cudnn.rnn, matmul)  # type: ignore[attr-defined]
+        for backend in newer:
+            backend.fp32_precision = "ieee"
+    else:
+        if used:
+            cudnn.allow_tf32 = False
+            matmul.allow_tf32 = False
 
 
 @contextmanager
@@ -156,21 +133,6 @@ def _tensors_in(value: Any, depth: int) -> list[torch.Tensor]:
         return []
     inside = value.values() if isinstance(value, dict) else value
     return [tensor for each in list(inside) for tensor in _tensors_in(each, depth - 1)]
-
-
-def _images_behind(logits: torch.Tensor) -> Iterator[torch.Tensor]:
-    """Yield the tensors that are no parameters from which logits were computed with a gradient."""
-    seen: set[Any] = set()
-    left: list[Any] = [logits.grad_fn]
-    while left:
-        node = left.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        leaf = getattr(node, "variable", None)
-        if leaf is not None and not isinstance(leaf, torch.nn.Parameter):
-            yield leaf
-        left += [following for following, _ in node.next_functions]
 
 
 class _Torch(TrainableFramework):
@@ -216,14 +178,9 @@ class _Torch(TrainableFramework):
                 if callable(v):
                     v = v(logits)
                 (gradient,) = torch.autograd.grad(logits, x, v, allow_unused=True)
-            if gradient is not None:
-                return gradient
-            if any(leaf is not x and leaf.shape[1:] == x.shape[1:] for leaf in _images_behind(logits)):
-                raise ModelError(
-                    "the answer to some images came from those of another call: the network keeps what it computes "
-                    "where other threads write, too. Let its forward return all that it computes"
-                )
-            return torch.zeros_like(x)
+            if gradient is None:  # of the network's parameters alone
+                raise NoGradientError(NO_GRADIENT)
+            return gradient
 
         return pull_back
 
@@ -379,7 +336,7 @@ class _Torch(TrainableFramework):
             hooks += vars(module).get("_forward_pre_hooks", {}).values()
             # Those of torch, such as weight norm, compute the same in every call.
             if any(not type(hook).__module__.startswith("torch.") for hook in hooks):
-                raise ModelError("it has forward hooks, so what they keep of calls from several threads would mix")
+                raise ModelError("it has forward hooks, which would mix the calls of several threads")
         dense = [
             tensor.detach().cpu() for tensor in tensors if tensor.layout == torch.strided and not tensor.is_quantized
         ]

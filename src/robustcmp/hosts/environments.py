@@ -204,7 +204,7 @@ def create(
         return
     interpreter = _find_python(setup.python, python)
     if setup.compiler and not shutil.which(setup.compiler):
-        raise UsageError(f"{name} compiles its functions with {setup.compiler}, which is not there. Install it first")
+        raise UsageError(f"{name} needs the compiler {setup.compiler}, which is not installed. Install it first")
     directory().mkdir(parents=True, exist_ok=True)
     path = Path(tempfile.mkdtemp(prefix=f".{name}~", dir=directory()))
     try:

@@ -125,7 +125,7 @@ def _array(
     shape = tuple(sizes.get(dim, 0) for dim in dims)
     is_bool = file.attribute("dtype", name) in ("bool", b"bool")
     if dtype == np.bool_ and not is_bool:
-        raise SealError(f"{name} should be of truth values, received {file.arrays[name].dtype}")
+        raise SealError(f"{name} should be booleans, received {file.arrays[name].dtype}")
     values = file.array(name, np.int8 if is_bool else dtype, shape)
     return values.astype(np.bool_) if is_bool else values
 
@@ -154,7 +154,9 @@ def _check_axes(axes: Arrays, manifest: dict[str, Any]) -> None:
     used = manifest["images"]["used"]
     of = manifest["images"]["of"]
     if len(images) != used or len(np.unique(images)) < used or (used and not 0 <= images.min() <= images.max() < of):
-        raise SealError(f"image should be {used} different ones of {of}, as in the manifest, received {len(images)}")
+        raise SealError(
+            f"image should list {used} different images of {of}, as in the manifest, received {len(images)}"
+        )
 
 
 def _check_ran(

@@ -81,10 +81,10 @@ class Run:
 
     def __init__(self, directory: str | os.PathLike[str], keep_images: bool = True):
         self.directory = as_path(directory, "out")
+        self.costs_path = self.directory / "costs.jsonl"
         self._manifest_path = self.directory / "manifest.json"
         self._cells = self.directory / "cells"
         self._results_path = self.directory / "results.h5"
-        self.costs_path = self.directory / "costs.jsonl"
         self.keep_images = keep_images
         self._made = False  # whether the directory was not there before
         self.temporary = False  # whether the directory goes with this object
@@ -254,7 +254,7 @@ class Run:
                 if images is not None:
                     _check_images(file, "adversarials", len(known_arrays["success"]))
         except SealError as error:
-            raise StoreError(f"{cell.attack} on {cell.model} gave a result that cannot be kept: {error}.") from None
+            raise StoreError(f"the result of {cell.attack} on {cell.model} cannot be stored: {error}.") from None
         write_bytes_atomically(self.cell_path(cell.key), content)
 
     @contextmanager
@@ -387,26 +387,8 @@ class Run:
     # costs -------------------------------------------------------------------------------------------------------
 
     def log_cost(self, cost: Cost) -> None:
-        """Add what a task cost to the log."""
+        """Add what a task cost to the log, which is made if it is not there."""
         append_line(self.costs_path, sealed.to_json("cost", msgspec.to_builtins(cost), indent=None))
-
-    def read_costs(self) -> tuple[list[Cost], int]:
-        """Return the records of the log, none if there is no log, and how many lines are no records or were changed.
-
-        A last line without a line break is what a killed process left.
-        """
-        costs: list[Cost] = []
-        broken = 0
-        try:
-            lines = sealed.read_bytes(self.costs_path, sealed.LARGEST_JSON).split(b"\n")[:-1]
-        except FileNotFoundError:
-            return costs, broken
-        for line in filter(bytes.strip, lines):
-            try:
-                costs.append(msgspec.convert(sealed.from_json(line, "cost"), Cost))
-            except (SealError, msgspec.ValidationError):
-                broken += 1
-        return costs, broken
 
     def costs(self) -> list[Cost]:
         """Return what the tasks of all sessions and questions cost.
@@ -423,8 +405,27 @@ class Run:
         except SealError as error:
             raise StoreError(f"{self.costs_path} cannot be read ({error}). Delete it: nothing depends on it.") from None
         if broken:
-            LOG.warning("%s: %d lines are no records, or were changed, and are left out", self.costs_path, broken)
+            LOG.warning("%s: %d lines are broken or were changed, and are left out", self.costs_path, broken)
         return costs
+
+    def read_costs(self) -> tuple[list[Cost], int]:
+        """Return the records of the log, none if there is no log, and how many lines are no records or were changed.
+
+        The log describes the machine, not the answer, so no key and no other file depends on it. A last line without a
+        line break is what a killed process left.
+        """
+        costs: list[Cost] = []
+        broken = 0
+        try:
+            lines = sealed.read_bytes(self.costs_path, sealed.LARGEST_JSON).split(b"\n")[:-1]
+        except FileNotFoundError:
+            return costs, broken
+        for line in filter(bytes.strip, lines):
+            try:
+                costs.append(msgspec.convert(sealed.from_json(line, "cost"), Cost))
+            except (SealError, msgspec.ValidationError):
+                broken += 1
+        return costs, broken
 
     # results -----------------------------------------------------------------------------------------------------
 

@@ -43,7 +43,7 @@ def verify(run: Run) -> Iterator[Finding]:
         if not path.exists():
             yield Finding(path, "missing", RERUN)
     except RobustcmpError as error:
-        yield _describe(path, "broken", error)
+        yield _describe(path, error)
     stored_keys = run.list_keys()
     keys = dict.fromkeys(cell["key"] for cell in manifest.get("cells", []))
     yield from (Finding(run.cell_path(key), "missing", RERUN) for key in keys if key not in {*stored_keys})
@@ -59,17 +59,17 @@ def verify(run: Run) -> Iterator[Finding]:
         try:
             read()
         except RobustcmpError as error:
-            yield _describe(file, "broken", error)
+            yield _describe(file, error)
     _, broken = run.read_costs()
     if broken:
         reason = f"{broken} of its lines are no records, or were changed. They are left out."
         yield Finding(run.costs_path, "broken", reason)
 
 
-def _describe(file: Path, state: Literal["broken", "missing"], error: RobustcmpError) -> Finding:
+def _describe(file: Path, error: RobustcmpError) -> Finding:
     """Return what an error says of a file, whose name stands beside it."""
     reason = str(error).removeprefix(str(file)).lstrip(": ")
-    return Finding(file, state, reason[:1].upper() + reason[1:])
+    return Finding(file, "broken", reason[:1].upper() + reason[1:])
 
 
 def write_sums(directory: Path) -> Path:

@@ -73,7 +73,7 @@ def describe(plan: Plan, batch_sizes: dict[str, int], about: dict[str, Any]) -> 
     try:
         check(manifest)
     except SealError as error:
-        raise UsageError(f"a run cannot keep what is said of it or of a model: {error}") from None
+        raise UsageError(f"the manifest of this run would be invalid: {error}") from None
     return manifest
 
 

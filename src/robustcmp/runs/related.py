@@ -90,7 +90,10 @@ def check_control(models: Sequence[TrainedModel], suite: Suite) -> None:
     """Raise `UsageError` where the same weights are compared by a suite that lacks an attack which has to agree."""
     needed = [name for name, cls in OURS.items() if cls.in_control]
     if _is_control(models) and not set(needed) <= {type(attack).__name__ for attack in suite.attacks.values()}:
-        raise UsageError(f"the same-weights control needs {' and '.join(needed)}, and the suite lacks one of them")
+        raise UsageError(
+            f"the same-weights control needs {' and '.join(needed)}, and the suite lacks one of them. Add it, or "
+            "choose the suite guo2019"
+        )
 
 
 def run_control(models: Sequence[TrainedModel], images: NDArray[np.float32]) -> dict[str, float] | None:

@@ -265,7 +265,7 @@ class _Page:
         with self._one_at_a_time:
             self._chromium.check_owner(self.name)
             if not self.close.alive:
-                raise DeploymentError(f"{self.name} cannot be asked any more. Open the file again.")
+                raise DeploymentError(f"{self.name} has stopped. Open the file again.")
             self._exchange.questions.put((json.dumps(header), values))
             try:
                 answer = self._exchange.answers.get(timeout=ANSWER_SECONDS)

@@ -45,13 +45,7 @@ def draw(
         raise not_stored("conditioning")
     curves = results.conditioned.curve()
     attacks = list(dict.fromkeys(curves.attack)) if attacks is None else attacks
-    row = panel_per_attack(attacks, lambda axes, attack: _panel(axes, curves[curves.attack == attack], attack), figure)
-    handles, models = row[0].get_legend_handles_labels()
-    if len(attacks) > 1:
-        row[0].figure.legend(handles, models, loc="outside lower center", ncols=len(models), frameon=False)
-    else:
-        row[0].legend(frameon=False, loc="best")
-    return row
+    return panel_per_attack(attacks, lambda axes, attack: _panel(axes, curves[curves.attack == attack], attack), figure)
 
 
 def _panel(axes: Axes, curves: pandas.DataFrame, attack: str) -> None:
@@ -72,4 +66,5 @@ def _panel(axes: Axes, curves: pandas.DataFrame, attack: str) -> None:
     axes.set(title=f"{attack}: success, %", xlabel="models that classify the images correctly", xlim=(1, None))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_ylim(bottom=0)
+    axes.legend(frameon=False, loc="best")
     bare(axes)
