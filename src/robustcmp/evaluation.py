@@ -10,7 +10,7 @@ import msgspec
 import pandas
 
 from .analysis.deployments import DEPLOYED_MARGIN, compare_deployments
-from .analysis.followups import not_stored, read_checked, read_conditioned, read_transferred
+from .analysis.followups import read_checked, read_conditioned, read_transferred, require
 from .analysis.gate import MARGIN, Gate, open_gate
 from .analysis.outcomes import split_variance
 from .analysis.planning import plan
@@ -412,9 +412,8 @@ class Evaluation:
         UsageError
             `run_checks` has not been called.
         """
-        if self.results.checked is None:
-            raise not_stored("checks")
-        return pandas.DataFrame([msgspec.to_builtins(check) for check in self.results.checked.checks])
+        checked = require(self.results.checked, "checks")
+        return pandas.DataFrame([msgspec.to_builtins(check) for check in checked.checks])
 
     def run_transfer(self, *, progress: bool = False) -> xarray.Dataset:
         """Test every model on the adversarial images of each other model, and store the result with the run.
@@ -455,9 +454,7 @@ class Evaluation:
         UsageError
             `run_transfer` has not been called.
         """
-        if self.results.transferred is None:
-            raise not_stored("transfer")
-        return self.results.transferred
+        return require(self.results.transferred, "transfer")
 
     def run_conditioning(self, *, progress: bool = False) -> pandas.DataFrame:
         """Attack the images that some models classify correctly and others do not, and store the outcomes with the run.
@@ -501,14 +498,10 @@ class Evaluation:
         UsageError
             `run_conditioning` has not been called.
         """
-        if self.results.conditioned is None:
-            raise not_stored("conditioning")
-        return self.results.conditioned.curve()
+        return require(self.results.conditioned, "conditioning").curve()
 
     def _models_for(self, name: str) -> _AtHand:
-        if self._at_hand is None:
-            raise not_stored(name)
-        return self._at_hand
+        return require(self._at_hand, name)
 
     # pictures and files ------------------------------------------------------------------------------------------
 
