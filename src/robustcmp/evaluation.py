@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from .report.plots import Plots
 
 
-COSTS = ("model", "training_seed", "attack", "repeats", "images", "seconds", "queries", "peak_memory", "worker")
+COSTS = ("model", "training_seed", "attack", "repeats", "images", "seconds", "queries", "worker")
 
 
 class _AtHand(Protocol):
@@ -96,9 +96,8 @@ class Evaluation:
         """What each task of the run cost, one row per model, attack and session, in the order of their ends.
 
         Columns: model, training_seed, attack, repeats (how many were finished), images (in each of them), seconds,
-        queries (as the attack's definition counts them), peak_memory (of its process meanwhile, in bytes; on other
-        systems than Linux since the process began), worker (empty for the process of the comparison itself). NaN for
-        what is not known. Without rows for a run whose costs were not logged.
+        queries (as the attack's definition counts them; NaN where it does not), worker (empty for the process of the
+        comparison itself). Without rows for a run whose costs were not logged.
         """
         return _tabulate_costs(self.results)
 
@@ -599,7 +598,6 @@ def _tabulate_costs(results: Results) -> pandas.DataFrame:
             "images": cost.images,
             "seconds": cost.seconds,
             "queries": math.nan if cost.queries is None else cost.queries,
-            "peak_memory": math.nan if cost.peak_memory is None else cost.peak_memory,
             "worker": cost.worker or "",
         }
         for cost in results.run.costs()
