@@ -38,7 +38,7 @@ def plain() -> Any:
         (lambda: rc.averaged(rc.averaged(plain())), "averaged already"),
         (lambda: rc.averaged(plain(), passes=0), "passes"),
         (lambda: rc.averaged(plain(), seed="a"), "seed"),
-        (lambda: rc.averaged(rc.wrap_functions(logits=lambda x: x[:, 0, 0])), "average inside of what answers"),
+        (lambda: rc.averaged(rc.wrap_functions(logits=lambda x: x[:, 0, 0])), "average inside the network"),
         (lambda: rc.averaged(rc.load_model("lenet1", framework="torch", dataset="digits")), "one of the zoo"),
         (lambda: rc.deploy(rc.averaged(plain()), "onnxruntime"), "deploy a network that draws nothing"),
     ],

@@ -16,15 +16,13 @@ from numpy.typing import NDArray
 import robustcmp as rc
 from robustcmp.attacks import AttackResult
 from robustcmp.evaluation import COSTS
-from robustcmp.models.classifier import Classifier
 from robustcmp.records.attack import Cell
 from robustcmp.records.store import Cost, Run
-from robustcmp.runs.tasks import _forget_peak_memory, time_repeats
 
 N = 12
 IMAGES = np.random.default_rng(3).random((N, 6, 6, 1), np.float32) * 0.1
 IMAGES[::2, 0, 0, 0] = 0.9
-COST = Cost("a", 0, "fgsm", ["0" * 32], 5, 1.25, 100, 2**20)
+COST = Cost("a", 0, "fgsm", ["0" * 32], 5, 1.25, 100)
 
 
 def corner(threshold: float) -> fb.NumPyModel:
@@ -143,27 +141,3 @@ def test_both_sessions_of_an_interrupted_run_are_kept(
     assert sorted(keys) == sorted(cell["key"] for cell in ev.manifest["cells"])
     assert ev.dataset.identical(straight.dataset)
     assert costs.queries.sum() == straight.costs.queries.sum()
-
-
-def test_peak_memory_is_that_of_each_group() -> None:
-    if not _forget_peak_memory():
-        pytest.skip("this system knows one peak for a process")
-
-    class Holding:
-        def __init__(self, size: int):
-            self.size = size
-
-        def outcomes(self, *_: Any) -> Any:
-            for _ in range(2):
-                held = np.ones(self.size, np.uint8)
-                del held
-                yield None
-
-    def peaks(size: int) -> list[int]:
-        model = Classifier(corner(0.5))
-        cells = [Cell("a", 0, "x", repeat, str(repeat)) for repeat in range(2)]
-        each = time_repeats(model, Holding(size), IMAGES, np.arange(N) % 2, 0, cells)  # type: ignore[arg-type]
-        return [one.peak_memory or 0 for one in each]
-
-    large, small = peaks(2**28), peaks(2**10)
-    assert min(large) > max(small) + 2**27, "what an earlier group held is no part of it"

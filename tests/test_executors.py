@@ -78,7 +78,6 @@ def test_isolation_changes_no_bit(evaluate: Evaluate, tmp_path: Path) -> None:
         ("home", "walk"): "",
     }
     assert (costs.seconds > 0).all()
-    assert costs.peak_memory["a", "walk"] < costs.peak_memory["home", "walk"]  # of the process that did it
     assert costs.queries.to_dict() == here.costs.set_index(["model", "attack"]).queries.to_dict()
 
 

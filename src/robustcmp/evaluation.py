@@ -10,7 +10,7 @@ import msgspec
 import pandas
 
 from .analysis.deployments import DEPLOYED_MARGIN, compare_deployments
-from .analysis.followups import not_stored, read_checked, read_conditioned, read_transferred
+from .analysis.followups import read_checked, read_conditioned, read_transferred, require
 from .analysis.gate import MARGIN, Gate, open_gate
 from .analysis.outcomes import split_variance
 from .analysis.planning import plan
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from .report.plots import Plots
 
 
-COSTS = ("model", "training_seed", "attack", "repeats", "images", "seconds", "queries", "peak_memory", "worker")
+COSTS = ("model", "training_seed", "attack", "repeats", "images", "seconds", "queries", "worker")
 
 
 class _AtHand(Protocol):
@@ -96,9 +96,8 @@ class Evaluation:
         """What each task of the run cost, one row per model, attack and session, in the order of their ends.
 
         Columns: model, training_seed, attack, repeats (how many were finished), images (in each of them), seconds,
-        queries (as the attack's definition counts them), peak_memory (of its process meanwhile, in bytes; on other
-        systems than Linux since the process began), worker (empty for the process of the comparison itself). NaN for
-        what is not known. Without rows for a run whose costs were not logged.
+        queries (as the attack's definition counts them; NaN where it does not), worker (empty for the process of the
+        comparison itself). Without rows for a run whose costs were not logged.
         """
         return _tabulate_costs(self.results)
 
@@ -413,9 +412,8 @@ class Evaluation:
         UsageError
             `run_checks` has not been called.
         """
-        if self.results.checked is None:
-            raise not_stored("checks")
-        return pandas.DataFrame([msgspec.to_builtins(check) for check in self.results.checked.checks])
+        checked = require(self.results.checked, "checks")
+        return pandas.DataFrame([msgspec.to_builtins(check) for check in checked.checks])
 
     def run_transfer(self, *, progress: bool = False) -> xarray.Dataset:
         """Test every model on the adversarial images of each other model, and store the result with the run.
@@ -456,9 +454,7 @@ class Evaluation:
         UsageError
             `run_transfer` has not been called.
         """
-        if self.results.transferred is None:
-            raise not_stored("transfer")
-        return self.results.transferred
+        return require(self.results.transferred, "transfer")
 
     def run_conditioning(self, *, progress: bool = False) -> pandas.DataFrame:
         """Attack the images that some models classify correctly and others do not, and store the outcomes with the run.
@@ -502,14 +498,10 @@ class Evaluation:
         UsageError
             `run_conditioning` has not been called.
         """
-        if self.results.conditioned is None:
-            raise not_stored("conditioning")
-        return self.results.conditioned.curve()
+        return require(self.results.conditioned, "conditioning").curve()
 
     def _models_for(self, name: str) -> _AtHand:
-        if self._at_hand is None:
-            raise not_stored(name)
-        return self._at_hand
+        return require(self._at_hand, name)
 
     # pictures and files ------------------------------------------------------------------------------------------
 
@@ -606,7 +598,6 @@ def _tabulate_costs(results: Results) -> pandas.DataFrame:
             "images": cost.images,
             "seconds": cost.seconds,
             "queries": math.nan if cost.queries is None else cost.queries,
-            "peak_memory": math.nan if cost.peak_memory is None else cost.peak_memory,
             "worker": cost.worker or "",
         }
         for cost in results.run.costs()

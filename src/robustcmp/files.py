@@ -94,11 +94,6 @@ def _temporary_beside(path: Path) -> Path:
     return path.with_name(f".{path.name[:40]}.{secrets.token_hex(8)}{TEMPORARY}")
 
 
-def is_temporary(path: Path) -> bool:
-    """Whether a file is what a process that was killed while it wrote may have left."""
-    return path.name.startswith(".") and path.name.endswith(TEMPORARY)
-
-
 def remove_left_over(directory: Path, start: str = "") -> None:
     """Remove what writers that were killed have left of files whose names begin so; nobody may be writing them."""
     for path in directory.glob(f".{start}*{TEMPORARY}"):

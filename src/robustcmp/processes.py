@@ -24,8 +24,8 @@ from .errors import UsageError
 START = """
 import json, sys
 sys.path[:] = json.loads(sys.argv[3])
-from robustcmp.processes import call_target
-call_target(int(sys.argv[1]), sys.argv[2])
+from robustcmp.processes import _call_target
+_call_target(int(sys.argv[1]), sys.argv[2])
 """
 LOOK_SECONDS = 0.2  # between two looks at the limits
 TAIL = 2**16  # bytes at the end of the output that are searched for the reason of an end
@@ -56,7 +56,7 @@ class Limits(NamedTuple):
             raise UsageError("group_memory needs Linux: this system does not say how much memory a process uses")
 
 
-class Died(Exception):
+class _Died(Exception):
     """A process ended, or was ended, before its work was done; the message says how."""
 
 
@@ -182,7 +182,7 @@ def start_child(target: str, environment: Mapping[str, str] | None = None) -> tu
         return Process(command, environment, [descriptor]), ours
 
 
-def call_target(descriptor: int, target: str) -> None:
+def _call_target(descriptor: int, target: str) -> None:
     """Call a child's function with its connection."""
     faulthandler.enable(all_threads=False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # its parent says when it ends
@@ -220,24 +220,22 @@ class Child:
         return self._process
 
     def request(self, content: Any) -> Iterator[Any]:
-        """Send a request, yield the messages that come back, and return after the `Ended` one.
+        """Send a request, and yield the messages that come back; the last one is `Ended`.
 
-        Raises
-        ------
-        Died
-            The process ended before that, or reached a limit and was ended.
+        It is made here where the process ended before that, or reached a limit and was ended.
         """
         process = self.start()
         begun = time.monotonic()
-        is_over = False
+        message = None
         try:
             self._send(process, content)
-            while not is_over:
+            while not isinstance(message, Ended):
                 message = self._receive(process, begun)
-                is_over = isinstance(message, Ended)
                 yield message
+        except _Died as death:
+            yield Ended(str(death))
         finally:
-            if not is_over:  # it is in the middle of something
+            if not isinstance(message, Ended):  # it is in the middle of something
                 self.close()
 
     def _send(self, process: Process, content: Any) -> None:
@@ -245,18 +243,18 @@ class Child:
         try:
             self._connection.send_bytes(packed)
         except OSError:
-            raise Died(process.describe_end()) from None
+            raise _Died(process.describe_end()) from None
 
     def _receive(self, process: Process, begun: float) -> Any:
         while not self._connection.poll(LOOK_SECONDS):
             if excess := self._excess(process, begun):
-                raise Died(excess)
+                raise _Died(excess)
         try:
             message = self._connection.recv()
         except (EOFError, OSError):
-            raise Died(process.describe_end()) from None
+            raise _Died(process.describe_end()) from None
         if excess := self._excess(process, begun):  # also of one that talks all the time
-            raise Died(excess)
+            raise _Died(excess)
         return message
 
     def _excess(self, process: Process, begun: float) -> str:

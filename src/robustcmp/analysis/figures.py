@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -83,12 +82,10 @@ class ExactPixel:
 
     def __init__(self, results: Results):
         self._results = results
-
-    @cached_property
-    def _draws(self) -> dict[str, PositionDraws]:
-        records = self._results.attack_records
-        draws = {name: record.position_draws for name, record in records.items() if record.position_draws}
-        return {name: each for name, each in draws.items() if each.vulnerable in self._results.arrays}
+        self._draws: dict[str, PositionDraws] = {}
+        for name, record in results.attack_records.items():
+            if record.position_draws and record.position_draws.vulnerable in results.arrays:
+                self._draws[name] = record.position_draws
 
     @property
     def attacks(self) -> list[str]:

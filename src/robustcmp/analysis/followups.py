@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pandas
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from .results import Results
 
+Answer = TypeVar("Answer")
 PICKS = 50
 """Random choices of other models for each trained model."""
 COLUMNS = ("attack", "model", "models", "images", "success_rate", "low", "high")
@@ -160,12 +161,14 @@ def _check_attacks(attacks: list[str], results: Results) -> None:
         raise SealError(f"expected attacks among {', '.join(results.attacks)}, received {attacks}")
 
 
-def not_stored(answer: str) -> UsageError:
-    """Return the error for what an opened run does not have and its models would be needed for."""
-    return UsageError(
-        f"this run was stored without {answer}, and its models are not loaded. Call robustcmp.evaluate with the same "
-        f"models and out, then run_{answer}() on the result."
-    )
+def require(answer: Answer | None, name: str) -> Answer:
+    """Return a stored answer, or raise `UsageError` for what a run does not have and its models are needed for."""
+    if answer is None:
+        raise UsageError(
+            f"this run was stored without {name}, and its models are not loaded. Call robustcmp.evaluate with the same "
+            f"models and out, then run_{name}() on the result."
+        )
+    return answer
 
 
 def _as_dataset(counts: NDArray[np.int64], models: Sequence[str], attacks: Sequence[str]) -> xarray.Dataset:
@@ -190,8 +193,7 @@ def average_blocks(results: Results) -> pandas.DataFrame:
     ``"within"`` for all of them, ``"across"``), pairs, of_all, of_successes, p (of ``"within"``: that transfer there is
     not larger than across). Blocks without pairs are left out.
     """
-    if results.transferred is None:
-        raise not_stored("transfer")
+    transferred = require(results.transferred, "transfer")
     places = [position for position, (name, _) in enumerate(results.keys) if name in results.sources]
     names = np.array([results.keys[position][0] for position in places])
     left_out = _mask_twins(results.twins, results.keys)[np.ix_(places, places)]
@@ -199,7 +201,7 @@ def average_blocks(results: Results) -> pandas.DataFrame:
     same = names[:, None] == names
     masks = {f"within {name}": same & other & (names == name)[:, None] for name in dict.fromkeys(names.tolist())}
     masks |= {"within": same & other, "across": ~same & other}
-    transfer = results.transferred.isel(source=places, target=places)
+    transfer = transferred.isel(source=places, target=places)
     rows = []
     for attack in transfer.attack.values.tolist():
         of_all = transfer.of_all.sel(attack=attack).values

@@ -143,6 +143,8 @@ class _ModelPair:
         The share of repeats in which each image was fooled, in [0, 1].
     difference : float
         How much more often the new model is fooled, in [-1, 1].
+    is_informative : bool
+        Whether the attack fools neither too few nor too many images of both models.
     unit : str
         ``"training"`` if both have several trainings. What images say bounds it then as well, so that trainings that
         happen to agree are not certainty.
@@ -156,6 +158,8 @@ class _ModelPair:
         self.baseline = baseline
         self.new = new
         self.difference = float(new.mean() - baseline.mean())
+        rates = (float(baseline.mean()), float(new.mean()))
+        self.is_informative = max(rates) >= UNINFORMATIVE and min(rates) <= 1 - UNINFORMATIVE
         self.unit: Unit = "training" if trainings > 1 else "image"
         self._images = pair_rates(new.mean(axis=0), baseline.mean(axis=0), repeats if trainings == 1 else 1)
         self._error = 0.0
@@ -165,12 +169,6 @@ class _ModelPair:
             self._df = trainings - 1
         elif trainings > 1:
             self._error, self._df = standard_error(new.mean(axis=1), baseline.mean(axis=1))
-
-    @property
-    def is_informative(self) -> bool:
-        """Whether the attack fools neither too few nor too many images of both models."""
-        rates = (float(self.baseline.mean()), float(self.new.mean()))
-        return max(rates) >= UNINFORMATIVE and min(rates) <= 1 - UNINFORMATIVE
 
     def p_below(self, margin: float) -> float:
         """Return the p value of the hypothesis that the difference is at least the margin."""

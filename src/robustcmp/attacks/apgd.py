@@ -132,9 +132,12 @@ class APGD(BallAttack):
         source = classifier.gradient_source
         targets = labels if targets is None else targets
         n = len(labels)
-        adversarials, fooled, queries = ball.clean.copy(), np.zeros(n, np.bool_), np.zeros(n, np.int64)
+        adversarials = ball.clean.copy()
+        fooled = np.zeros(n, np.bool_)
+        queries = np.zeros(n, np.int64)
         climbers = _Climbers.at(start, labels, ball)
-        checkpoint, passed = max(int(0.22 * self.steps), 1), 0
+        checkpoint = max(int(0.22 * self.steps), 1)
+        passed = 0
         for step in range(self.steps + 1):
             is_last = step == self.steps
             if is_last:

@@ -9,7 +9,6 @@ import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any, Literal, get_args
 
@@ -21,6 +20,7 @@ from ..errors import AttackError, RobustcmpError, UsageError, check_size, in_one
 from ..files import digest
 from ..models.batches import default_batch_size
 from ..models.classifier import Classifier
+from ..provenance import package_version
 from ..records.attack import AttackResult, Norm
 from .base import Attack, Images, Labels, Perturbed, distances
 from .draws import image_hashes
@@ -123,7 +123,10 @@ class FunctionAttack(Attack):
         self.parameters = parameters
         self._code = _digest_function(function)
         self._offered = _choose_offered(function, parameters)
-        self._versions = {package: _find_version(package) for package in packages}
+        self._versions = {package: package_version(package) for package in packages}
+        for package, version in self._versions.items():
+            if version is None:
+                raise UsageError(f"the package {package!r} is not installed: name it as pip does, or install it")
 
     @property
     def name(self) -> str:
@@ -257,13 +260,6 @@ class FunctionAttack(Attack):
                     f"{self.epsilon:g}, received {far[row]:.9g}. Give the function this budget, for images in [0, 1]"
                 )
         return perturbed
-
-
-def _find_version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        raise UsageError(f"the package {package!r} is not installed: name it as pip does, or install it") from None
 
 
 def _choose_offered(function: Callable[..., Any], parameters: Mapping[str, Any]) -> tuple[str, ...]:

@@ -83,8 +83,11 @@ class Square(BallAttack):
         draws = self.draws(classifier, ball, seed, repeat)
         n, height, width, channels = ball.clean.shape
         start, propose, numbers = (_lay_tiles, _move_bumps, 5) if ball.norm == "l2" else (_paint, _move_squares, 2)
-        adversarials, fooled, queries = ball.clean.copy(), np.zeros(n, np.bool_), np.zeros(n, np.int64)
-        row, inside = np.arange(n), ball
+        adversarials = ball.clean.copy()
+        fooled = np.zeros(n, np.bool_)
+        queries = np.zeros(n, np.int64)
+        row = np.arange(n)
+        inside = ball
         candidates = start(ball, draws)
         best, best_loss = candidates, np.full(n, -np.inf)
         for iteration in range(self.iterations + 1):

@@ -167,8 +167,11 @@ class FABTargeted(_Targeted):
         """Return what the search towards targets (N,) finds."""
         source = classifier.gradient_source
         n = len(labels)
-        fooled, adversarials, queries = np.zeros(n, np.bool_), ball.clean.copy(), np.zeros(n, np.int64)
-        row, point = np.arange(n), ball.clean
+        fooled = np.zeros(n, np.bool_)
+        adversarials = ball.clean.copy()
+        queries = np.zeros(n, np.int64)
+        row = np.arange(n)
+        point = ball.clean
         for _ in range(self.steps):
             _, gap, gradient = follow(classifier, source, point, _targeted_margin, labels[row], targets[row])
             point = _step_to_boundary(point, ball.clean[row], gap, gradient, classifier.bounds, ball.norm)

@@ -16,6 +16,7 @@ LIKELY = 0.01  # a change or a trend with a smaller p is one
 MATTERS = 0.05  # of the median: a smaller change or trend is none
 FEWEST_CALLS = 10  # fewer have no trend
 QUANTILES = {"p90": 0.90, "p95": 0.95, "p99": 0.99}
+OF_EPOCHS = ("epoch_seconds", "first_epoch_seconds", "loss", "training_accuracy", "validation_accuracy")
 BUSY = 0.1  # processors that other programs use on average
 BURST = 0.25  # or over some seconds; without any, noise of the counters stays below 0.15
 BURST_SECONDS = 2.0
@@ -100,18 +101,17 @@ def _summarise_calls(calls: NDArray[np.float64], batch_size: int) -> dict[str, f
 
 def _summarise_epochs(epochs: Sequence[Epoch]) -> dict[str, float]:
     """Return the figures of a training; an epoch of which there was a share counts as if it had gone on."""
-    names = ["epoch_seconds", "first_epoch_seconds", "loss", "training_accuracy", "validation_accuracy"]
-    figures = dict.fromkeys(names, math.nan)
     if not epochs:
-        return figures
-    if later := [epoch.seconds / epoch.share for epoch in epochs[1:] if epoch.share]:
-        figures["epoch_seconds"] = float(np.median(later))
-    if epochs[0].share >= 1:
-        figures["first_epoch_seconds"] = epochs[0].seconds
-    figures["loss"] = math.nan if epochs[-1].loss is None else epochs[-1].loss
-    figures["training_accuracy"] = epochs[-1].training_accuracy
-    figures["validation_accuracy"] = epochs[-1].validation_accuracy
-    return figures
+        return dict.fromkeys(OF_EPOCHS, math.nan)
+    later = [epoch.seconds / epoch.share for epoch in epochs[1:] if epoch.share]
+    last = epochs[-1]
+    return {
+        "epoch_seconds": float(np.median(later)) if later else math.nan,
+        "first_epoch_seconds": epochs[0].seconds if epochs[0].share >= 1 else math.nan,
+        "loss": math.nan if last.loss is None else last.loss,
+        "training_accuracy": last.training_accuracy,
+        "validation_accuracy": last.validation_accuracy,
+    }
 
 
 def _select_ready(measurement: Measurement) -> list[float]:

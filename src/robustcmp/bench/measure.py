@@ -29,7 +29,7 @@ from ..runs.related import measure_agreement
 from ..sources.deployed import AnyOrigin, FromDeployment, deployments_of
 from ..sources.from_code import FromFunction
 from ..sources.from_zoo import FromZoo, check_names, find_weights, frameworks_with, no_weights
-from ..sources.recipes import FALLBACK_DATASET, default_dataset, load_for, short_dataset
+from ..sources.recipes import FALLBACK_DATASET, default_dataset, load_for
 from ..sources.training import check_batches
 from ..threads import cores, processors
 from .benchmark import Benchmark, open_benchmark
@@ -144,7 +144,9 @@ def benchmark(
     check_device(device)
     if device == "cuda":
         check_gpu()
-    origin = FromZoo(model, dataset or choose_dataset(what, model, recipe), NAMES[0], recipe, training_seed)
+    origin = FromZoo(
+        model, dataset or default_dataset(model, recipe, short=what == "train"), NAMES[0], recipe, training_seed
+    )
     check_names(model, origin.dataset, seeds=[training_seed], frameworks=None, recipe=recipe)
     question = _Question(origin, device, None if data_dir is None else os.fspath(data_dir))
     check_count("repetitions", repetitions, limits.REPEATS)
@@ -190,14 +192,9 @@ def benchmark(
     return measured
 
 
-def choose_dataset(what: str, model: str, recipe: str = "default") -> str:
-    """Return the dataset of a benchmark that names none: trainings are short, predictions have the zoo's weights."""
-    return short_dataset(model, recipe) if what == "train" else default_dataset(model, recipe)
-
-
 def _choose_epochs(model: str, recipe: str) -> float:
     """Return the epochs of a training by default: a share of one where a network has no short dataset."""
-    return EPOCHS_OF_DIGITS if short_dataset(model, recipe) == FALLBACK_DATASET else SHARE
+    return EPOCHS_OF_DIGITS if default_dataset(model, recipe, short=True) == FALLBACK_DATASET else SHARE
 
 
 @dataclass

@@ -91,9 +91,11 @@ def _parser() -> Parser:
 def main(arguments: Sequence[str]) -> None:
     """Measure what the arguments name."""
     options = _parser().parse_args(arguments)
-    from ..bench.measure import benchmark, choose_dataset
+    from ..bench.measure import benchmark
+    from ..sources.recipes import default_dataset
 
-    options.dataset = options.dataset or choose_dataset(options.what, options.model, options.recipe)
+    is_training = options.what == "train"
+    options.dataset = options.dataset or default_dataset(options.model, options.recipe, short=is_training)
     options.out = options.out or f"runs/bench-{options.what}-{Path(options.model).stem}-{options.dataset}"
     keywords = {name: value for name, value in vars(options).items() if name not in OF_COMMAND}
     command = shlex.join(["python", "-m", "robustcmp.bench", *arguments])
@@ -130,11 +132,10 @@ def _show_progress(quiet: bool) -> Iterator[Callable[[int, int, str], None]]:
 
 def _print(options: Namespace, benchmark: Benchmark) -> None:
     page = Path(options.out) / "report.html"
+    benchmark.to_html(page)  # first: whoever reads the screen may stop
     if options.json:
         print(json.dumps(benchmark.to_json()), flush=True)
-        benchmark.to_html(page)
         return
     write = benchmark.to_text if options.full else benchmark.summary
     print(write(width=screen_width(), color=use_color(sys.stdout)), flush=True)
-    benchmark.to_html(page)
     show(f"page: {page}")

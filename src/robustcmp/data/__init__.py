@@ -10,21 +10,8 @@ from pathlib import Path
 
 from ..errors import LOG, UsageError, unknown
 from ..files import as_path
-from .dataset import Dataset, hold_out
+from .dataset import Dataset
 from .published import Published
-
-__all__ = [
-    "DATASETS",
-    "KINDS",
-    "SPLITS",
-    "Dataset",
-    "check_named",
-    "describe",
-    "is_own",
-    "load_dataset",
-    "hold_out",
-    "whereabouts",
-]
 
 # Each is a module of this folder, with a function ``load(split, directory)``.
 DATASETS = ("mnist", "digits", "cifar10")

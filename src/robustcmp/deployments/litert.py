@@ -126,13 +126,12 @@ def _convert(network: Any, shape: tuple[int, ...], kind: str, calibration: NDArr
             converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]  # all of it, or an error
             converter.inference_input_type = converter.inference_output_type = tf.int8
         with silence():
-            content: bytes = converter.convert()
+            return converter.convert()
     except Exception as error:  # a layer of a user's own can raise anything
         raise DeploymentError(
             f"TensorFlow cannot convert this network to litert{kind and f'-{kind}'}: {type(error).__name__}: "
             f"{in_one_line(error)}"
         ) from error
-    return content
 
 
 # opening ---------------------------------------------------------------------------------------------------------

@@ -40,8 +40,7 @@ class RuntimeAdapter(NumPy):
 
     def forward(self, function: Function, like: Any, *arrays: NDArray[Any]) -> NDArray[np.float32]:
         """Ask without copies: a runtime reads images without changing them, and what it answers is its own."""
-        answer: NDArray[np.float32] = np.asarray(function(*map(np.ascontiguousarray, arrays)))
-        return answer
+        return np.asarray(function(*map(np.ascontiguousarray, arrays)))
 
     def parameters(self, native: Any) -> list[NDArray[Any]] | None:
         return [np.frombuffer(bytes.fromhex(native.files.sha256), np.uint8)]

@@ -144,8 +144,7 @@ class _Writer:
 
 def _rows_by_channel(kernel: NDArray[Any], flattened: tuple[int, int, int]) -> NDArray[Any]:
     """Return a dense kernel whose rows are in the order (C, H, W) instead of (H, W, C)."""
-    reordered: NDArray[Any] = kernel.reshape(*flattened, -1).transpose(2, 0, 1, 3).reshape(kernel.shape)
-    return reordered
+    return kernel.reshape(*flattened, -1).transpose(2, 0, 1, 3).reshape(kernel.shape)
 
 
 # reading -------------------------------------------------------------------------------------------------------------
@@ -196,8 +195,7 @@ class OnnxFile:
                 _import_onnx().external_data_helper.load_external_data_for_tensor(array, str(self.path.parent))
                 array.ClearField("external_data")
                 array.ClearField("data_location")
-            one_file: bytes = self._model.SerializeToString()
-        return one_file
+            return self._model.SerializeToString()
 
     def read_levels(self) -> tuple[float, float] | None:
         """Return the smallest and the largest value that a quantised input can store; None for an input of floats."""

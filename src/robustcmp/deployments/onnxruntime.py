@@ -141,10 +141,9 @@ class _Network(Session):
 
     def _ask(self, x: NDArray[Any]) -> NDArray[Any]:
         try:
-            answer: NDArray[Any] = self._session.run([self._output], {self.input: x})[0]
+            return self._session.run([self._output], {self.input: x})[0]
         except Exception as error:  # its own classes, of several kinds
             raise DeploymentError(f"{self._path} failed on {len(x)} images: {in_one_line(error)}") from None
-        return answer
 
 
 def _tensors(values: Sequence[Any]) -> list[Tensor]:

@@ -115,9 +115,8 @@ class TorchExport(Runtime):
         import torch
 
         compile: Any = torch.compile
-        fast = compile(
-            module, dynamic=False
-        )  # with a free batch, kernels of int8 return another layout than it expects
+        # With a free batch, kernels of int8 return another layout than it expects.
+        fast = compile(module, dynamic=False)
         met: set[int] = set()  # sizes of batches; a new one is compiled, which warns
 
         def ask(images: Any) -> Any:
@@ -206,10 +205,9 @@ def _in_numpy(function: Any) -> Any:
             torch.set_num_threads(cores())
             try:
                 with as_usual():
-                    answer: NDArray[np.float32] = function(torch.from_numpy(batch).permute(0, 3, 1, 2)).numpy()
+                    return function(torch.from_numpy(batch).permute(0, 3, 1, 2)).numpy()
             finally:
                 torch.set_num_threads(threads)
-        return answer
 
     return ask
 

@@ -203,8 +203,7 @@ def _of_layers(layers: tuple[Layer, ...]) -> Apply:
 
 
 def _logits(apply: Apply, parameters: Any, x: jax.Array) -> jax.Array:
-    logits: jax.Array = as_tensor(apply(parameters, x))
-    return logits
+    return as_tensor(apply(parameters, x))
 
 
 _of_design = jax.jit(_logits, static_argnums=0)
@@ -224,8 +223,7 @@ def _convolve(layer: Conv, kernel: jax.Array, x: jax.Array) -> jax.Array:
     x = jnp.pad(x, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
     rows, columns = (range(0, extent + 2 * padding - size + 1, stride) for extent in (height, width))
     patches = jnp.stack([x[:, i : i + size, j : j + size].reshape(len(x), -1) for i in rows for j in columns], axis=1)
-    convolved: jax.Array = patches @ kernel.reshape(-1, layer.channels)
-    return convolved.reshape(len(x), len(rows), len(columns), layer.channels)
+    return (patches @ kernel.reshape(-1, layer.channels)).reshape(len(x), len(rows), len(columns), layer.channels)
 
 
 def _apply_shifted(architecture: Architecture, parameters: Parameters, x: jax.Array) -> jax.Array:
@@ -270,8 +268,7 @@ def _full_precision(function: Function) -> Function:
 
     def precise(x: jax.Array) -> jax.Array:
         with jax.default_matmul_precision("float32"):
-            logits: jax.Array = function(x)
-        return logits
+            return function(x)
 
     return precise
 
@@ -299,8 +296,7 @@ class _Jax(TrainableFramework):
         (device,) = like.devices()
         # device_put may alias NumPy's memory on the CPU, which the caller may change before it is read.
         with _float64() if array.dtype == np.float64 else nullcontext():
-            tensor: jax.Array = jax.device_put(np.array(array), device)
-        return tensor
+            return jax.device_put(np.array(array), device)
 
     def array(self, tensor: Any) -> NDArray[Any]:
         return np.array(tensor)
@@ -315,14 +311,12 @@ class _Jax(TrainableFramework):
 
         def made(*tensors: jax.Array) -> jax.Array:
             with _float64():
-                images: jax.Array = compiled(*tensors)
-            return images
+                return compiled(*tensors)
 
         return made
 
     def full_precision(self, like: Any) -> AbstractContextManager[None]:
-        precision: AbstractContextManager[None] = jax.default_matmul_precision("float32")
-        return precision
+        return jax.default_matmul_precision("float32")
 
     def is_on_gpu(self, like: Any) -> bool:
         (device,) = like.devices()
@@ -330,9 +324,7 @@ class _Jax(TrainableFramework):
 
     def pullback(self, function: Function) -> Pullback:
         def pull_back(x: jax.Array, v: jax.Array) -> jax.Array:
-            gradient: jax.Array
-            (gradient,) = jax.vjp(function, x)[1](v)
-            return gradient
+            return jax.vjp(function, x)[1](v)[0]
 
         return pull_back
 

@@ -134,8 +134,7 @@ class _TensorFlow(TrainableFramework):
 
     @cache  # noqa: B019, there is one TensorFlow
     def maker(self, make: Make, bounds: Bounds) -> Function:
-        compiled: Function = tf.function(super().maker(make, bounds), reduce_retracing=True, autograph=False)
-        return compiled
+        return tf.function(super().maker(make, bounds), reduce_retracing=True, autograph=False)
 
     def is_on_gpu(self, like: Any) -> bool:
         return "GPU" in like.device

@@ -145,8 +145,7 @@ class _Torch(TrainableFramework):
         return torch.tensor(array, device=like.device)
 
     def array(self, tensor: Any) -> NDArray[Any]:
-        array: NDArray[Any] = tensor.detach().cpu().numpy()
-        return array
+        return tensor.detach().cpu().numpy()
 
     def fill_size(self, n: int) -> int:
         return round_up(n, 16)  # oneDNN keeps what it has made for each size
@@ -267,8 +266,7 @@ class _Torch(TrainableFramework):
             if x.requires_grad:
                 # The passes of a mean would all be kept in memory until their gradient: each is asked again for it.
                 ask = partial(checkpoint, ask, use_reentrant=False, preserve_rng_state=False)
-            answers: torch.Tensor = ask(x)
-            return answers
+            return ask(x)
 
         return answer
 

@@ -135,5 +135,4 @@ class _MeanOfPasses:
                     f"{tuple(answer.shape)}"
                 )
             answers.append(answer)
-        logits: ep.Tensor = ep.stack(answers)
-        return logits
+        return ep.stack(answers)

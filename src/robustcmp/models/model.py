@@ -392,8 +392,7 @@ def predict_outside(classifier: Classifier, images: NDArray[np.float32]) -> NDAr
     if not isinstance(model, Model):
         raise ModelError("the model was not wrapped by robustcmp, so its network is not known")
     logits = classifier.ask(model.without_preprocessing, preprocess(classifier, images, *model.wrapped_as))
-    classes: NDArray[np.int64] = logits.argmax(axis=1)
-    return classes
+    return logits.argmax(axis=1)
 
 
 def logits_outside(classifier: Classifier, model: Model, inputs: NDArray[np.float32]) -> NDArray[np.float32]:

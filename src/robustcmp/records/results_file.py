@@ -38,8 +38,7 @@ def make_dataset(arrays: Arrays, records: Mapping[str, AttackRecord]) -> xarray.
     import xarray
 
     dims = {name: dims for name, (dims, _) in _list_arrays(records)}
-    coords: dict[str, Any] = {name: arrays[name] for name in AXES}
-    coords["label"] = ("image", arrays["label"])
+    coords = {name: arrays[name] for name in AXES} | {"label": ("image", arrays["label"])}
     variables = {name: (dims[name], values) for name, values in arrays.items() if name in dims}
     return xarray.Dataset(variables, coords)
 

@@ -28,10 +28,8 @@ from numpy.typing import NDArray
 from .. import sealed
 from ..errors import LOG, SealError, StoreError, UsageError
 from ..files import (
-    LOCK,
     append_line,
     as_path,
-    is_temporary,
     json_digest,
     make_directory,
     remove_left_over,
@@ -64,9 +62,6 @@ class Cost(msgspec.Struct, frozen=True):
     queries : int, optional
         What the attack's definition asked in all of these cells, as in `AttackResult.queries`; None if the attack does
         not count.
-    peak_memory : int, optional
-        The largest resident memory of its process meanwhile, in bytes; since the process began on other systems than
-        Linux; None where the system does not tell.
     worker : str, optional
         Who did it, None for the process of the comparison itself.
     """
@@ -78,7 +73,6 @@ class Cost(msgspec.Struct, frozen=True):
     images: int
     seconds: float
     queries: int | None = None
-    peak_memory: int | None = None
     worker: str | None = None
 
 
@@ -113,8 +107,7 @@ class Run:
             weakref.finalize(run, shutil.rmtree, run.directory, ignore_errors=True)
         run._made = not run.directory.exists()
         make_directory(run.directory)
-        others = [path for path in run.directory.iterdir() if path.name != LOCK and not is_temporary(path)]
-        if others and not run.is_there:
+        if any(run.directory.glob("[!.]*")) and not run.is_there:
             raise UsageError(f"{run.directory} is not empty and is not a run of robustcmp. Name another directory.")
         run.manifest()  # a broken one is found before any work
         return run
@@ -369,17 +362,10 @@ class Run:
     def write_clean(self, images: NDArray[np.float32]) -> None:
         """Write the clean images (N, H, W, C) that were attacked, with the question that they belong to.
 
-        Nothing is written where they are there already, or adversarial images are not kept either. A broken file is
-        written anew, with a warning.
+        Nothing is written where they are there already, or adversarial images are not kept either.
         """
-        if not self.keep_images:
-            return
-        try:
-            if self.read_clean() is not None:
-                return
-        except StoreError:
-            LOG.warning("%s is broken and is written anew", self.directory / "clean.h5")
-        self.write_arrays("clean", {"images": images.astype(np.float32)})
+        if self.keep_images and self.read_clean() is None:
+            self.write_arrays("clean", {"images": images.astype(np.float32)})
 
     def read_clean(self) -> NDArray[np.float32] | None:
         """Return the clean images, or None if there are none, or they belong to another question.

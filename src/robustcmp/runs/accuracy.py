@@ -53,9 +53,9 @@ def note_causes(models: Sequence[TrainedModel], question: Question) -> None:
         least.setdefault(model.name, model)
     for name, model in least.items():
         activity = f"looking for what costs {model.label} accuracy"
-        images = question.images
-        labels = question.labels
-        model.cause = blame(activity, _find_cause, name, model.classifier, images, labels, model.correct)
+        model.cause = blame(
+            activity, _find_cause, name, model.classifier, question.images, question.labels, model.correct
+        )
 
 
 def _find_cause(

@@ -21,7 +21,7 @@ from uuid import uuid4
 
 from .. import frameworks
 from ..errors import LOG, RobustcmpError, UsageError, check_count
-from ..processes import Child, Died, Ended, Limits
+from ..processes import Child, Ended, Limits
 from ..provenance import own_version
 from ..threads import cores, processors
 from .child import Asked
@@ -340,16 +340,13 @@ def _do_task(framework: str, attack: str, task: RemoteTask, terms: _Terms) -> tu
     end = Ended()
     with _turn:
         child = _children.setdefault((framework, terms.topic), Child(CHILD, terms.limits, terms.environment))
-        try:
-            for message in child.request((task, worker.state.nthreads)):
-                if isinstance(message, Asked):
-                    worker.log_event(terms.topic, [attack, message.queries])
-                elif isinstance(message, Finished):
-                    finished.append(message)
-                else:
-                    end = message
-        except Died as death:
-            end = Ended(str(death))
+        for message in child.request((task, worker.state.nthreads)):
+            if isinstance(message, Asked):
+                worker.log_event(terms.topic, [attack, message.queries])
+            elif isinstance(message, Finished):
+                finished.append(message)
+            else:
+                end = message
     return str(worker.name), finished, end
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from ..errors import LOG, UsageError
-from ..processes import Child, Died, Limits
+from ..processes import Child, Limits
 from ..records.attack import Cell
 from ..records.store import Cost, Run
 from .blame import blame_each
@@ -98,20 +98,17 @@ class Isolated:
                     continue
                 framework = needs.frameworks[0]
                 child = children.setdefault(framework, Child(CHILD, self._limits))
-                try:
-                    for message in child.request((pack(plan, task, needs.device), None)):
-                        if isinstance(message, Asked):
-                            count(task.attack, message.queries)
-                        elif isinstance(message, Finished):
-                            yield message._replace(worker=framework)
-                        elif message.is_refused:
-                            different.add(task.model)
-                            LOG.warning("%s/%s stays in this process: in another, %s", *task.model, message.reason)
-                            yield from InProcess().execute(plan, [task], count)
-                        elif message.reason:
-                            yield Failed(task, message.reason, framework)
-                except Died as death:
-                    yield Failed(task, str(death), framework)
+                for message in child.request((pack(plan, task, needs.device), None)):
+                    if isinstance(message, Asked):
+                        count(task.attack, message.queries)
+                    elif isinstance(message, Finished):
+                        yield message._replace(worker=framework)
+                    elif message.is_refused:
+                        different.add(task.model)
+                        LOG.warning("%s/%s stays in this process: in another, %s", *task.model, message.reason)
+                        yield from InProcess().execute(plan, [task], count)
+                    elif message.reason:
+                        yield Failed(task, message.reason, framework)
         finally:
             for child in children.values():
                 child.close()
@@ -214,7 +211,6 @@ def _add_cost(before: Cost | None, finished: Finished) -> Cost:
         len(queries),
         finished.seconds,
         counted,
-        finished.peak_memory,
         finished.worker,
     )
     if before is None:

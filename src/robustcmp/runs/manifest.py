@@ -168,7 +168,8 @@ def _compare_with_sources(models: Sequence[TrainedModel], images: NDArray[np.flo
             {
                 "model": [*model.key],
                 "source": [*source.key],
-                "exact": _is_exact(model),
+                "exact": conversion(model.classifier.framework.name).is_exact
+                and not model.info["deployment"].get("own_file", False),  # what made a user's own file is not known
                 "logits": float(np.abs(difference).max()),
                 "distance": float(np.sqrt((difference**2).mean())),
                 "changed": float((ours.argmax(axis=1) != theirs.argmax(axis=1)).mean()),
@@ -209,12 +210,6 @@ def _source(described: Mapping[str, Any], models: Sequence[TrainedModel]) -> Tra
         and model.identity.weights == source["weights"]
     )
     return next(alike, None)
-
-
-def _is_exact(model: TrainedModel) -> bool:
-    """Say whether a deployed network has to answer as its source; what made a user's own file is not known."""
-    own_file = model.info["deployment"].get("own_file", False)
-    return conversion(model.classifier.framework.name).is_exact and not own_file
 
 
 def _measure_seconds(models: Sequence[TrainedModel], images: NDArray[np.float32]) -> dict[ModelKey, list[float | None]]:

@@ -108,21 +108,15 @@ class FromDeployedFile(msgspec.Struct, frozen=True, tag="deployed-file", dict=Tr
         """Open it, beside the model that it was converted from where that is known."""
         model = self.converted_from.load(device) if self.converted_from else None
         source = model if isinstance(model, Model) else None
-        bounds = None
-        preprocessing = None
-        if self.mean or self.std:
-            bounds = (0, 1)
-            mean = [*self.mean] or [0.0]
-            std = [*self.std] or [1.0]
-            if any(mean) or {*std} != {1.0}:
-                preprocessing = {"mean": mean, "std": std, "axis": -1}
+        is_described = bool(self.mean or self.std)
+        preprocessing = {"mean": [*self.mean] or [0.0], "std": [*self.std] or [1.0], "axis": -1}
         return open_deployed(
             self.source,
             self.framework,
             source=source,
             gradient=self.gradient,
-            bounds=bounds,
-            preprocessing=preprocessing,
+            bounds=(0, 1) if is_described else None,
+            preprocessing=preprocessing if is_described else None,
         )
 
 

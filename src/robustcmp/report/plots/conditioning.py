@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ...analysis.followups import not_stored
+from ...analysis.followups import require
 from ...analysis.results import Results
 from .style import bare, color, line, panel_per_attack
 
@@ -41,9 +41,7 @@ def draw(
     UsageError
         The run was stored without its conditioning.
     """
-    if results.conditioned is None:
-        raise not_stored("conditioning")
-    curves = results.conditioned.curve()
+    curves = require(results.conditioned, "conditioning").curve()
     attacks = list(dict.fromkeys(curves.attack)) if attacks is None else attacks
     return panel_per_attack(attacks, lambda axes, attack: _panel(axes, curves[curves.attack == attack], attack), figure)
 
