@@ -168,7 +168,8 @@ class Boundary(Attack):
     def perturb(
         self, classifier: Classifier, images: Images, labels: Labels, seed: int, repeats: Sequence[int]
     ) -> Iterator[Perturbed]:
-        n, times = len(images), len(repeats)
+        n = len(images)
+        times = len(repeats)
         draws = Draws("Boundary", seed, repeats, unit(images, classifier.bounds))
         walk = _Walk(self, classifier, np.concatenate([images] * times), np.tile(labels, times), draws)
         walk.start()
@@ -187,7 +188,9 @@ class _Walk:
 
     def __init__(self, attack: Boundary, classifier: Classifier, images: Images, labels: Labels, draws: Draws):
         n = len(images)
-        self._attack, self._classifier, self._draws = attack, classifier, draws
+        self._attack = attack
+        self._classifier = classifier
+        self._draws = draws
         self._labels = labels
         self._x: Points = images.reshape(n, -1).astype(np.float64)
         self._point = self._x.copy()

@@ -77,12 +77,16 @@ class _MinimumNorm(Attack):
         self, classifier: Classifier, images: Images, labels: Labels, seed: int, repeats: Sequence[int]
     ) -> Iterator[Perturbed]:
         lower, upper = classifier.bounds
-        n, scale = len(images), upper - lower
+        n = len(images)
+        scale = upper - lower
         clean = images.reshape(n, -1).astype(np.float64)
         farthest = self.size(np.maximum(clean - lower, upper - clean) / scale)
-        point, adversarials = images.copy(), images.copy()
-        fooled, queries = np.zeros(n, np.bool_), np.zeros(n, np.int64)
-        smallest, radius = farthest.copy(), np.full(n, np.inf)
+        point = images.copy()
+        adversarials = images.copy()
+        fooled = np.zeros(n, np.bool_)
+        queries = np.zeros(n, np.int64)
+        smallest = farthest.copy()
+        radius = np.full(n, np.inf)
         row = np.arange(n)
         for step in range(self.steps):
             falling = (1 + math.cos(math.pi * step / self.steps)) / 2
