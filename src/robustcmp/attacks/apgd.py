@@ -35,7 +35,8 @@ def _dlr(logits: Logits, labels: Labels) -> LossAndGradient:
 
     That is the `margin` over the largest minus the third largest logit, so that no scale of the logits matters.
     """
-    z, rows = logits.astype(np.float64), np.arange(len(logits))
+    z = logits.astype(np.float64)
+    rows = np.arange(len(logits))
     ranked = np.argsort(z, axis=1, kind="stable")
     first, third = ranked[:, -1], ranked[:, -DLR_CLASSES]
     width = z[rows, first] - z[rows, third] + 1e-12

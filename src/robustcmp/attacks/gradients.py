@@ -22,7 +22,8 @@ def cross_entropy(logits: Logits, labels: Labels) -> LossAndGradient:
     On a confident network softmax(z) − onehot drowns in float32: the true class's entry rounds to zero. Divided by
     its largest magnitude, which is the true class's, it is −1 there and the softmax over the other classes elsewhere.
     """
-    z, rows = logits.astype(np.float64), np.arange(len(logits))
+    z = logits.astype(np.float64)
+    rows = np.arange(len(logits))
     true = z[rows, labels]
     z[rows, labels] = -np.inf
     largest = z.max(axis=1)
@@ -35,7 +36,8 @@ def cross_entropy(logits: Logits, labels: Labels) -> LossAndGradient:
 
 def margin(logits: Logits, labels: Labels) -> LossAndGradient:
     """Return the largest other logit minus the true class's (N,), and its gradient (N, K)."""
-    z, rows = logits.astype(np.float64), np.arange(len(logits))
+    z = logits.astype(np.float64)
+    rows = np.arange(len(logits))
     true = z[rows, labels]
     z[rows, labels] = -np.inf
     other = z.argmax(axis=1)

@@ -240,7 +240,8 @@ def _project_onto_plane(
 
 def _targeted_margin(logits: Logits, labels: Labels, targets: Labels) -> LossAndGradient:
     """Return the target's logit minus the true class's (N,), and its gradient (N, K)."""
-    z, rows = logits.astype(np.float64), np.arange(len(logits))
+    z = logits.astype(np.float64)
+    rows = np.arange(len(logits))
     v = np.zeros_like(z)
     v[rows, labels] = -1
     v[rows, targets] = 1
@@ -254,7 +255,8 @@ def _targeted_dlr(logits: Logits, labels: Labels, targets: Labels) -> LossAndGra
     than four classes it is the `_targeted_margin` itself.
     """
     value, v = _targeted_margin(logits, labels, targets)
-    z, rows = logits.astype(np.float64), np.arange(len(logits))
+    z = logits.astype(np.float64)
+    rows = np.arange(len(logits))
     if z.shape[1] < TARGETED_DLR_CLASSES:
         return value, v
     ranked = np.argsort(z, axis=1, kind="stable")
