@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 import robustcmp as rc
 from robustcmp.attacks import APGD, APGDTargeted, FABTargeted, MinimumL2, MinimumLinf, Square
-from robustcmp.attacks.apgd import LOSSES, start_points
+from robustcmp.attacks.apgd import LOSSES, START
 from robustcmp.attacks.ball import Ball
 from robustcmp.attacks.square import BLOCK, STRIPES, squares
 from robustcmp.models.classifier import Classifier
@@ -115,7 +115,7 @@ def climb_restarts(question: Question, attack: APGD, climb: Climb) -> tuple[NDAr
         left = np.flatnonzero(~fooled)
         if not len(left):
             break
-        fooled[left], loss = climb(left, start_points(question.ball, draws, left, restart))
+        fooled[left], loss = climb(left, question.ball.draw_points(draws, left, START, restart))
         best[left] = np.maximum(best[left], loss)
     return fooled, best
 
@@ -178,7 +178,7 @@ def targeted(question: Question, attack: APGDTargeted | FABTargeted, make: Calla
             x, y = question.x[left], question.y[left]
             if isinstance(attack, APGDTargeted):
                 runner.y_target = ranked[left, -rank - 2]
-                start = as_tensor(start_points(question.ball, draws, left, rank))
+                start = as_tensor(question.ball.draw_points(draws, left, START, rank))
                 _, right, _, _ = runner.attack_single_run(x, y, x_init=start)
                 fooled[left] = ~right.numpy()
             else:

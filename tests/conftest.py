@@ -259,8 +259,8 @@ def as_at_a_terminal(ignored: int = 0) -> list[str]:
 
 def left_by_a_dead_writer(path: Path) -> None:
     """Make the temporary file that a process leaves which is killed while it writes a file."""
-    code = "import sys; from pathlib import Path; from robustcmp.files import temporary_beside; "
-    code += "temporary_beside(Path(sys.argv[1])).touch()"
+    code = "import sys; from pathlib import Path; from robustcmp.files import _temporary_beside; "
+    code += "_temporary_beside(Path(sys.argv[1])).touch()"
     subprocess.run([sys.executable, "-c", code, str(path)], check=True)
 
 

@@ -219,16 +219,6 @@ def test_training_seeds(compare: Callable[..., Evaluation], zoo_model: Zoo) -> N
         assert ev.results.rates()["a"][attack] == pytest.approx(float(expected.sel(attack=attack)))
 
 
-def test_models_that_foolbox_made(compare: Callable[..., Evaluation], zoo_model: Zoo) -> None:
-    jax = zoo_model("jax", "lenet1")
-    theirs = fb.JAXModel(jax._model, bounds=(0, 1))
-    ev = compare(models={"ours": jax, "theirs": theirs}, repeats=1)
-    assert ev.dataset.success.sel(model="ours").equals(
-        ev.dataset.success.sel(model="theirs").assign_coords(model="ours")
-    )
-    assert ev.indicator == {"ours": 0.0, "theirs": 0.0}
-
-
 def test_foolbox_attacks_beside_ours(compare: Callable[..., Evaluation], tmp_path: Path, zoo_model: Zoo) -> None:
     path = tmp_path / "both.toml"
     path.write_text(

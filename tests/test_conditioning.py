@@ -139,7 +139,7 @@ class Stub:
     def seeds(self, model: str, attack: str) -> list[int]:
         return [0]
 
-    def values(self, model: str, attack: str) -> np.ndarray:
+    def values(self, model: str, attack: str, *, training_seed: int = 0) -> np.ndarray:
         return self._falls[model]
 
 

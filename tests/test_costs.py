@@ -14,18 +14,15 @@ from conftest import PIXEL_AND_WALK, files
 from numpy.typing import NDArray
 
 import robustcmp as rc
-from robustcmp.analysis.planning import COST_COLUMNS
 from robustcmp.attacks import AttackResult
-from robustcmp.models.classifier import Classifier
+from robustcmp.evaluation import COSTS
 from robustcmp.records.attack import Cell
-from robustcmp.records.logs import Cost, append_cost, read_costs
-from robustcmp.records.store import Run
-from robustcmp.runs.tasks import forget_peak_memory, time_repeats
+from robustcmp.records.store import Cost, Run
 
 N = 12
 IMAGES = np.random.default_rng(3).random((N, 6, 6, 1), np.float32) * 0.1
 IMAGES[::2, 0, 0, 0] = 0.9
-COST = Cost("a", 0, "fgsm", ["0" * 32], 5, 1.25, 100, 2**20)
+COST = Cost("a", 0, "fgsm", ["0" * 32], 5, 1.25, 100)
 
 
 def corner(threshold: float) -> fb.NumPyModel:
@@ -61,25 +58,27 @@ def evaluate(tmp_path: Path) -> Evaluate:
 @pytest.mark.parametrize("kept", [1, 40, -1])
 def test_a_torn_line_is_ignored_and_spoils_no_other(tmp_path: Path, kept: int) -> None:
     path = tmp_path / "costs.jsonl"
-    append_cost(path, COST)
+    run = Run(tmp_path)
+    run.log_cost(COST)
     line = path.read_bytes()
     path.write_bytes(line + line[: kept - 1 if kept < 0 else kept])  # all but the end of the line, and its last brace
-    assert read_costs(path) == ([COST], 0)
-    append_cost(path, COST)
-    assert read_costs(path) == ([COST, COST], 0)
+    assert run.read_costs() == ([COST], 0)
+    run.log_cost(COST)
+    assert run.read_costs() == ([COST, COST], 0)
 
 
 @pytest.mark.parametrize("place", [0, 40, -2])
 def test_a_changed_character_breaks_a_record_wherever_it_is(tmp_path: Path, place: int) -> None:
     path = tmp_path / "costs.jsonl"
-    append_cost(path, COST)
+    run = Run(tmp_path)
+    run.log_cost(COST)
     line = bytearray(path.read_bytes())
     line[place] ^= 1
     for content in (bytes(line), bytes(line) + path.read_bytes()):
         path.write_bytes(content)
-        _, broken = read_costs(path)
+        _, broken = run.read_costs()
         assert broken == 1
-    assert read_costs(path) == ([COST], 1)
+    assert run.read_costs() == ([COST], 1)
 
 
 # a run ---------------------------------------------------------------------------------------------------------------
@@ -88,7 +87,7 @@ def test_a_changed_character_breaks_a_record_wherever_it_is(tmp_path: Path, plac
 def test_every_task_of_a_run_has_a_record(evaluate: Evaluate) -> None:
     ev = evaluate()
     costs = ev.costs
-    assert tuple(costs.columns) == COST_COLUMNS
+    assert tuple(costs.columns) == COSTS
     assert costs[["model", "attack"]].to_numpy().tolist() == [
         ["a", "pixel"],
         ["b", "pixel"],
@@ -142,27 +141,3 @@ def test_both_sessions_of_an_interrupted_run_are_kept(
     assert sorted(keys) == sorted(cell["key"] for cell in ev.manifest["cells"])
     assert ev.dataset.identical(straight.dataset)
     assert costs.queries.sum() == straight.costs.queries.sum()
-
-
-def test_peak_memory_is_that_of_each_group() -> None:
-    if not forget_peak_memory():
-        pytest.skip("this system knows one peak for a process")
-
-    class Holding:
-        def __init__(self, size: int):
-            self.size = size
-
-        def outcomes(self, *_: Any) -> Any:
-            for _ in range(2):
-                held = np.ones(self.size, np.uint8)
-                del held
-                yield None
-
-    def peaks(size: int) -> list[int]:
-        model = Classifier(corner(0.5))
-        cells = [Cell("a", 0, "x", repeat, str(repeat)) for repeat in range(2)]
-        each = time_repeats(model, Holding(size), IMAGES, np.arange(N) % 2, 0, cells)  # type: ignore[arg-type]
-        return [one.peak_memory or 0 for one in each]
-
-    large, small = peaks(2**28), peaks(2**10)
-    assert min(large) > max(small) + 2**27, "what an earlier group held is no part of it"

@@ -23,12 +23,13 @@ from robustcmp import deployments
 from robustcmp.analysis.deployments import answers_alike
 from robustcmp.analysis.results import Results
 from robustcmp.analysis.verdicts import find_within_noise
-from robustcmp.attacks.fgsm import loss_gradient
+from robustcmp.attacks.fgsm import _loss_gradient
 from robustcmp.cli import command
 from robustcmp.data.dataset import Dataset
 from robustcmp.deployments.deploy import _find_or_write, deploy
 from robustcmp.deployments.model import DeployedModel
-from robustcmp.deployments.onnxruntime import OnnxRuntime, write_float
+from robustcmp.deployments.onnx_files import write_float
+from robustcmp.deployments.onnxruntime import _OnnxRuntime
 from robustcmp.deployments.silence import silence
 from robustcmp.errors import ControlError, DeploymentError, UsageError
 from robustcmp.models.classifier import Classifier
@@ -112,7 +113,7 @@ def test_fgsm_asks_about_the_candidates_of_the_source(
     model, fgsm = deployed(name), rc.attacks.FGSM()
     images, labels = digits.images[:40], digits.labels[:40]
     ours, theirs = (fgsm.attack(each, images, labels) for each in (model, source))
-    direction = np.sign(loss_gradient(Classifier(source), images, labels))
+    direction = np.sign(_loss_gradient(Classifier(source), images, labels))
     epsilon = np.where(ours.success, ours.extras["smallest_epsilon"], 0)[:, None, None, None]
     np.testing.assert_allclose(ours.adversarials, np.clip(images + epsilon * direction, 0, 1), atol=1e-6)
     if deployments.conversion(name).is_exact:
@@ -122,8 +123,8 @@ def test_fgsm_asks_about_the_candidates_of_the_source(
 def test_finite_differences_ask_the_deployed_network(deployed: Deploy, source: Model, digits: Dataset) -> None:
     model = deployed("onnxruntime", gradient="finite-differences")
     assert Classifier(model).gradient_source is None
-    ours = loss_gradient(Classifier(model), digits.images[:4], digits.labels[:4])
-    theirs = loss_gradient(Classifier(source), digits.images[:4], digits.labels[:4])
+    ours = _loss_gradient(Classifier(model), digits.images[:4], digits.labels[:4])
+    theirs = _loss_gradient(Classifier(source), digits.images[:4], digits.labels[:4])
     assert np.corrcoef(ours.ravel(), theirs.ravel())[0, 1] > 0.9
 
 
@@ -290,14 +291,14 @@ def test_what_the_deployment_changes_is_the_answer(evaluation: rc.Evaluation, tm
 def test_a_conversion_in_float32_that_answers_otherwise_is_refused(
     monkeypatch: pytest.MonkeyPatch, digits: Dataset, tmp_path: Path
 ) -> None:
-    class Exchanged(OnnxRuntime):
+    class Exchanged(_OnnxRuntime):
         name = "exchanged"
 
         def convert(self, model: Model, kind: str, calibration: Any, path: Path) -> None:
             write_float(rc.load_model("lenet1", framework="torch", dataset="digits", seed=1), None, path)
 
     monkeypatch.setitem(deployments.MODULES, "exchanged", "")
-    monkeypatch.setattr(deployments, "runtime", lambda name: Exchanged() if name == "exchanged" else OnnxRuntime())
+    monkeypatch.setattr(deployments, "runtime", lambda name: Exchanged() if name == "exchanged" else _OnnxRuntime())
     monkeypatch.setenv("ROBUSTCMP_CACHE", str(tmp_path))
     model = rc.load_model("lenet1", framework="torch", dataset="digits", seed=0)
     models = {"torch": model, "exchanged": deploy(model, "exchanged")}
@@ -411,7 +412,7 @@ def test_distances_are_interpreted_where_walks_have_converged(step: float, is_co
     assert stored.to_json()["deployments"]["differences"][1]["not_compared"] == rows.not_compared.iloc[0]
 
 
-class Talking(OnnxRuntime):
+class Talking(_OnnxRuntime):
     """A runtime that prints in every way there is."""
 
     fails = False
@@ -486,6 +487,6 @@ def test_a_design_without_an_exporter_says_what_to_do(digits: Dataset) -> None:
 
 
 def test_a_runtime_that_is_not_installed_is_named(source: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(OnnxRuntime, "package", "a-package-that-nobody-has")
+    monkeypatch.setattr(_OnnxRuntime, "package", "a-package-that-nobody-has")
     with pytest.raises(UsageError, match=r"pip install 'robustcmp\[onnx\]'"):
         deploy(source, "onnxruntime")

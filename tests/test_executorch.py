@@ -26,8 +26,8 @@ def runtime() -> Iterator[None]:
         start = partial(environments.run, "executorch", python, setup.script, setup.arguments)
         patch.setattr(environments, "start", lambda name: start())
         yield
-        if RUNTIME._process is not None:
-            RUNTIME._process.close()
+        if RUNTIME._host._process is not None:
+            RUNTIME._host._process.close()
 
 
 @pytest.mark.slow

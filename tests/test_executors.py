@@ -78,7 +78,6 @@ def test_isolation_changes_no_bit(evaluate: Evaluate, tmp_path: Path) -> None:
         ("home", "walk"): "",
     }
     assert (costs.seconds > 0).all()
-    assert costs.peak_memory["a", "walk"] < costs.peak_memory["home", "walk"]  # of the process that did it
     assert costs.queries.to_dict() == here.costs.set_index(["model", "attack"]).queries.to_dict()
 
 
@@ -122,7 +121,7 @@ def test_a_model_that_differs_in_another_process_stays_in_this_one(
         ev = evaluate(models, "isolated")
     assert [record.getMessage() for record in caplog.records] == [
         f"b/0 stays in this process: in another, {differing} differ, if only in their last bits, from those in the "
-        "process that compares"
+        "main process"
     ]
     here = evaluate(models, out=tmp_path / "here")
     assert answers(ev.results.run.directory) == answers(here.results.run.directory)

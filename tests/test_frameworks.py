@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 import robustcmp as rc
 from robustcmp import frameworks
-from robustcmp.attacks.boundary import blend
-from robustcmp.attacks.fgsm import step_images
+from robustcmp.attacks.boundary import _blend
+from robustcmp.attacks.fgsm import _step_images
 from robustcmp.attacks.foolbox import FoolboxAttack
-from robustcmp.attacks.single_pixel import with_pixel
+from robustcmp.attacks.single_pixel import _with_pixel
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import UsageError
 from robustcmp.frameworks import Framework, Make, TrainableFramework, get_framework
@@ -460,7 +460,7 @@ def like_of(framework: TrainableFramework) -> Any:
 
 
 def interrupted(framework: Framework) -> None:
-    with framework.fork_rng(2):
+    with framework.fork_generators("test", 2, 0):
         raise KeyboardInterrupt
 
 
@@ -470,14 +470,14 @@ def test_forked_rng_seeds_and_restores(framework: TrainableFramework) -> None:
     def drawn() -> bytes:
         return draw(like)[2]
 
-    with framework.fork_rng(1):
+    with framework.fork_generators("test", 1, 0):
         first, second = drawn(), drawn()
-    with framework.fork_rng(1):
+    with framework.fork_generators("test", 1, 0):
         assert drawn() == first
-        with framework.fork_rng(2):
+        with framework.fork_generators("test", 2, 0):
             inner = drawn()
         assert drawn() == second
-    with framework.fork_rng(1):
+    with framework.fork_generators("test", 1, 0):
         assert drawn() == first
         with pytest.raises(KeyboardInterrupt):
             interrupted(framework)
@@ -502,7 +502,7 @@ def test_building_asking_and_training_leave_the_callers_random_state(
     def callers_draws(between: Callable[[], None]) -> list[tuple[float, float, bytes]]:
         random.seed(1)
         np.random.seed(1)  # noqa: NPY002 (a caller may)
-        with framework.fork_rng(1):
+        with framework.fork_generators("test", 1, 0):
             before = draw(like)
             between()
             return [before, draw(like), draw(like)]
@@ -519,7 +519,7 @@ def test_building_asking_and_training_leave_the_callers_random_state(
 # Devices
 
 
-@pytest.mark.parametrize("make", [step_images, blend, with_pixel], ids=lambda make: str(make.__name__))
+@pytest.mark.parametrize("make", [_step_images, _blend, _with_pixel], ids=lambda make: str(make.__name__))
 def test_images_made_of_tensors_are_those_made_of_arrays(framework: TrainableFramework, make: Make) -> None:
     """In colour, for rows that come more than once; XLA may round the last bit of float64 otherwise."""
     rng = np.random.default_rng(5)
@@ -528,7 +528,7 @@ def test_images_made_of_tensors_are_those_made_of_arrays(framework: TrainableFra
     rows = rng.integers(0, len(images), 300)
     of_each: tuple[NDArray[Any], ...] = (rng.random(len(rows)),)
     arrays: tuple[NDArray[Any], ...] = (images.astype(np.float64), rng.uniform(lower, upper, images.shape))
-    if make is with_pixel:
+    if make is _with_pixel:
         arrays = images, np.arange(7 * 5).reshape(1, 7, 5, 1)
         of_each = rng.integers(0, 7 * 5, len(rows)), rng.choice(np.array([lower, upper], np.float32), len(rows))
     like = framework.place(framework.build(get_architecture("lenet1"), 0, "cpu"), "cpu")[1]

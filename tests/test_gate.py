@@ -18,12 +18,11 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
 import robustcmp as rc
-from robustcmp.analysis.gate import Gate, ModelPair, judge_attacks
+from robustcmp.analysis.gate import Gate, _judge_attacks, _ModelPair
 from robustcmp.analysis.statistics.paired_rates import PairedRates, images_to_show, pair_rates
 from robustcmp.cli import gate as gate_command
 from robustcmp.cli import plan as plan_command
 from robustcmp.errors import UsageError
-from robustcmp.report.gate import make_schema
 from robustcmp.report.text import to_text
 from robustcmp.runs.plan import Plan
 
@@ -121,7 +120,7 @@ def test_images_to_show_are_enough() -> None:
 )
 def test_an_attack_is_answered(only_new: int, only_old: int, both: int, answer: str) -> None:
     new, old = outcomes(only_new, only_old, both, 1000)
-    [verdict] = judge_attacks("new", [ModelPair("fgsm", old[None], new[None], 1, paired=False)], 0.02)
+    [verdict] = _judge_attacks("new", [_ModelPair("fgsm", old[None], new[None], 1, paired=False)], 0.02)
     assert verdict.answer == answer
     assert verdict.difference == pytest.approx((only_new - only_old) / 1000)
     assert verdict.low < verdict.difference < verdict.high
@@ -131,9 +130,9 @@ def test_an_attack_is_answered(only_new: int, only_old: int, both: int, answer: 
 
 def test_easier_is_adjusted_for_the_number_of_attacks() -> None:
     new, old = outcomes(31, 1, 300, 1000)
-    pairs = [ModelPair(str(k), old[None], new[None] if k == 0 else old[None], 1, paired=False) for k in range(10)]
-    assert judge_attacks("new", pairs[:1], 0.02)[0].answer == "easier"
-    assert judge_attacks("new", pairs, 0.02)[0].answer == "not shown"
+    pairs = [_ModelPair(str(k), old[None], new[None] if k == 0 else old[None], 1, paired=False) for k in range(10)]
+    assert _judge_attacks("new", pairs[:1], 0.02)[0].answer == "easier"
+    assert _judge_attacks("new", pairs, 0.02)[0].answer == "not shown"
 
 
 @pytest.mark.parametrize("paired", [True, False])
@@ -142,7 +141,7 @@ def test_trainings_are_the_unit_where_there_are_several(paired: bool) -> None:
     rates = np.array([0.1, 0.2, 0.3, 0.4])[:, None]
     old = (rng.random((4, 2000)) < rates).astype(float)
     new = old.copy()
-    [verdict] = judge_attacks("new", [ModelPair("fgsm", old, new, 1, paired=paired)], 0.02)
+    [verdict] = _judge_attacks("new", [_ModelPair("fgsm", old, new, 1, paired=paired)], 0.02)
     assert verdict.unit == "training"
     assert verdict.answer == ("not easier" if paired else "not shown")
     assert verdict.images_needed is None
@@ -316,4 +315,5 @@ def test_a_gate_is_planned_from_a_run(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_the_schema_that_ships_is_that_of_the_types() -> None:
-    assert files("robustcmp.report").joinpath("gate.schema.json").read_text(encoding="utf-8") == make_schema()
+    schema = files("robustcmp.report").joinpath("gate.schema.json").read_text(encoding="utf-8")
+    assert schema == json.dumps(msgspec.json.schema(Gate), indent=2, ensure_ascii=False) + "\n"

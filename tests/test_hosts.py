@@ -277,7 +277,7 @@ def test_a_host_that_does_not_start_is_one_message_and_leaves_no_process(fault: 
 @pytest.mark.parametrize(
     ("hosted", "error", "message"),
     [
-        ("short", HostError, r"should answer logits float32 \(12, 10\), received float32 \(11, 10\)"),
+        ("short", ModelError, r"should return one row per image for 12 images, received \(11, 10\)"),
         ("nan", ModelError, "returns NaN or infinity"),
         ("raises", HostError, "failed in logits: ValueError: no such thing as a digit"),
         ("dies always", HostError, r"(?s)died and did not answer logits .exit status 7.*about to fall over"),
@@ -299,24 +299,13 @@ def test_a_host_that_runs_out_of_memory_is_asked_less_at_once(
     assert "a batch of 6 does not fit into the memory; 3 at once" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("hosted", "message"),
-    [
-        ("NaN weights", "should answer get_weights with finite floats, received NaN or infinity for "),
-        ("no loss", "should answer 'loss' with a finite number, received inf"),
-    ],
-    indirect=["hosted"],
-)
-def test_a_host_that_trains_to_no_numbers(hosted: Hosted, message: str, digits: Dataset) -> None:
+@pytest.mark.parametrize("hosted", ["NaN weights"], indirect=True)
+def test_a_host_that_trains_to_no_numbers(hosted: Hosted, digits: Dataset) -> None:
     network = hosted.build(LINEAR, 0, "cpu")
     trainer = hosted.trainer(network, LINEAR, 0.9, 0.0)
-
-    def train() -> None:
-        trainer.step(digits.images[:8], digits.labels[:8], 0.1)
+    trainer.step(digits.images[:8], digits.labels[:8], 0.1)
+    with pytest.raises(HostError, match="should answer get_weights with finite floats, received NaN or infinity for "):
         hosted.get_weights(network, LINEAR)
-
-    with pytest.raises(HostError, match=message):
-        train()
 
 
 def test_a_host_that_answers_late_is_ended(digits: Dataset) -> None:
@@ -470,7 +459,7 @@ def test_without_its_compiler_a_host_is_not_made(
     setup = replace(environments.SETUPS["theano"], python="3", compiler="no-such-compiler")
     monkeypatch.setitem(environments.SETUPS, "theano", setup)
     assert hosting.main(["create", "theano", "--python", sys.executable]) == 2
-    assert "theano compiles its functions with no-such-compiler, which is not there" in capfd.readouterr().err
+    assert "theano needs the compiler no-such-compiler, which is not installed" in capfd.readouterr().err
 
 
 def test_a_wrong_hash_leaves_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

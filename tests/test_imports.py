@@ -215,3 +215,10 @@ def test_every_folder_of_the_package_is_in_the_wheel() -> None:
     folders = {".".join(path.parent.relative_to(SOURCE.parent).parts) for path in SOURCE.rglob("__init__.py")}
     mapped = {"robustcmp.resources.attacks", "robustcmp.resources.zoo"}
     assert set(settings["options"]["packages"].split()) == folders | mapped
+
+
+def test_the_wheel_is_small() -> None:
+    """Uncompressed it has less than the 60 MB that are promised."""
+    folders = [SOURCE, SOURCE.parents[1] / "zoo", SOURCE.parents[1] / "attacks"]
+    shipped = [path for folder in folders for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"]
+    assert sum(path.stat().st_size for path in shipped) < 60e6

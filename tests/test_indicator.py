@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from robustcmp import robustness_indicator
-from robustcmp.analysis.indicator import NO_SPREAD, common_attacks, indicator_terms, variants
+from robustcmp.analysis.indicator import NO_SPREAD, _common_attacks, _variants, indicator_terms
 from robustcmp.errors import UsageError
 
 Exact = dict[str, dict[str, Fraction]]
@@ -103,7 +103,7 @@ def test_an_attack_that_a_model_lacks_is_left_out(second: dict[str, float]) -> N
         {"a": {"fgsm": 0.2, "pgd": 0.9}, "b": second},
         {"b": second, "a": {"fgsm": 0.2, "pgd": 0.9}},
     ):
-        assert common_attacks(rates) == ["fgsm"]
+        assert _common_attacks(rates) == ["fgsm"]
         assert robustness_indicator(rates) == {"a": 0.0, "b": 1.0}
         assert indicator_terms(rates)["a"] == {"fgsm": 0.0}
 
@@ -119,7 +119,7 @@ def test_a_rate_outside_0_to_1_is_an_error(rate: float, model: str) -> None:
 
 def test_what_r_hides_in_the_papers_own_rates() -> None:
     rates = {model: {attack: float(rate) for attack, rate in its.items()} for model, its in PAPER["lenet5"].items()}
-    found = variants(rates)
+    found = _variants(rates)
     attacks = list(next(iter(rates.values())))
     assert list(found) == ["all", *(f"without {a}" for a in attacks), *(f"{m} left out" for m in rates)]
     assert found["all"] == robustness_indicator(rates)
@@ -132,5 +132,5 @@ def test_what_r_hides_in_the_papers_own_rates() -> None:
 
 
 def test_with_little_to_leave_out() -> None:
-    assert list(variants({"a": {"x": 0.1}, "b": {"x": 0.2}})) == ["all"]
-    assert list(variants({"a": {"x": 0.1, "y": 0.3}})) == ["all", "without x", "without y"]
+    assert list(_variants({"a": {"x": 0.1}, "b": {"x": 0.2}})) == ["all"]
+    assert list(_variants({"a": {"x": 0.1, "y": 0.3}})) == ["all", "without x", "without y"]

@@ -387,7 +387,7 @@ def test_levels_of_other_images_than_a_file_would_get_are_one_error(
         images=(digits.images[:50] - np.float32(mean)) / np.float32(std),
     )
     for source in (None, rc.wrap(network)):
-        with pytest.raises(DeploymentError, match=r"by the levels of its input.*from 0 to 1.*FILE,mean=MEAN,std=STD"):
+        with pytest.raises(DeploymentError, match=r"is quantised for images.*from 0 to 1.*FILE,mean=MEAN,std=STD"):
             rc.open_deployed(path, "litert", source=source)
     accuracy = float((np.asarray(network(digits.images)).argmax(axis=1) == digits.labels).mean())
     assert accuracy > 0.9

@@ -25,6 +25,7 @@ from robustcmp.bench.store import BenchmarkStore, Planned
 from robustcmp.cli import bench
 from robustcmp.errors import ControlError, UsageError
 from robustcmp.sources.from_zoo import FromZoo
+from robustcmp.sources.recipes import default_dataset
 
 OTHERS = """
 import os, signal, time
@@ -165,7 +166,7 @@ def test_frameworks_that_answer_differently_are_not_measured(tmp_path: Path, mon
         return {"logits": rng.normal(size=(200, 10))}
 
     monkeypatch.setattr(measure, "run", run)
-    with pytest.raises(ControlError, match="jax does not answer as torch with the same weights"):
+    with pytest.raises(ControlError, match="jax and torch have the same weights, but their answers differ"):
         rc.benchmark("predict", "lenet1", frameworks=["torch", "jax"], images=[32], out=tmp_path / "run", **SHORT)
     assert not list((tmp_path / "run" / "measurements").iterdir())
 
@@ -294,8 +295,8 @@ def test_a_host_sees_no_gpu_and_that_is_said_before_any_work(
 
 @pytest.mark.parametrize(("model", "short"), [("lenet1", ("digits", 2.0)), ("resnet20", ("cifar10", 0.05))])
 def test_a_training_is_short_by_default_and_whole_on_request(model: str, short: tuple[str, float]) -> None:
-    assert (measure.choose_dataset("train", model), measure._choose_epochs(model, "default")) == short
-    assert measure.choose_dataset("predict", "lenet1") == "mnist", "whose weights the zoo has"
+    assert (default_dataset(model, short=True), measure._choose_epochs(model, "default")) == short
+    assert default_dataset("lenet1") == "mnist", "whose weights the zoo has"
 
 
 def test_a_directory_with_something_else_is_left_alone(tmp_path: Path, never_run: None) -> None:

@@ -384,6 +384,10 @@ def test_images_that_can_be_used(dtype: Any) -> None:
         ([True, False, True], "whole numbers.* received dtype bool"),
         ([0, 1, 6], r"from 0 to 5, as the model has 6 classes; received 0 to 6"),
         ([-1, 0, 1], "received -1 to 1"),
+        (["cat", "dog", "owl"], r"the places of classes in the model's output, received dtype <U3$"),
+        ([[0.9, 0.1, 0]] * 3, r"received \(3, 3\)$"),
+        (iter([0, 1, 2]), r"received list_iterator. Make an array of it"),
+        ([[0], [1, 2], [3]], r"received a list that NumPy cannot take"),
     ],
 )
 def test_labels_that_cannot_be_used(labels: Any, message: str) -> None:

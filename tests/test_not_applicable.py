@@ -14,7 +14,7 @@ import robustcmp as rc
 from robustcmp import frameworks
 from robustcmp.attacks import FGSM, SinglePixel
 from robustcmp.attacks.suite import Suite
-from robustcmp.data import Dataset
+from robustcmp.data.dataset import Dataset
 from robustcmp.errors import ModelError, UsageError
 from robustcmp.report.tables import tables
 from robustcmp.report.text import to_text

@@ -186,7 +186,7 @@ def test_a_file_that_is_cut_is_one_line(suffix: str, source: Model, tmp_path: Pa
     path = tmp_path / f"lenet5{suffix}"
     FORMATS[suffix](source, path)
     path.write_bytes(path.read_bytes()[:-3000])
-    with pytest.raises(DeploymentError, match=r"lenet5\S* cannot be opened: OpenCV does not open it: ") as raised:
+    with pytest.raises(DeploymentError, match=r"lenet5\S* cannot be opened: OpenCV cannot open it: ") as raised:
         rc.open_deployed(path, "opencv")
     assert "\n" not in str(raised.value)
 
@@ -198,5 +198,5 @@ def test_the_text_of_a_network_says_its_input(source: Model, tmp_path: Path) -> 
     with pytest.raises(DeploymentError, match="does not say the sizes of its input"):
         rc.open_deployed(path, "opencv")
     path.with_suffix(".prototxt").unlink()
-    with pytest.raises(DeploymentError, match=r"lenet5\.prototxt is not there"):
+    with pytest.raises(DeploymentError, match=r"lenet5\.prototxt, which does not exist"):
         rc.open_deployed(path, "opencv")

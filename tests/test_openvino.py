@@ -96,7 +96,7 @@ def test_a_batch_that_is_fixed_is_made_free(tmp_path: Path) -> None:
         ([12], lambda ops, x: [x], "expected a batch of images"),
         ([-1, 3, 4, 5], lambda ops, x: [ops.reduce_mean(in_layout(x, "NCWH"), np.array([2, 3]), False)], "layout NCWH"),
         ([-1, 3, 4, 5], lambda ops, x: [ops.relu(x), ops.relu(x)], "one output of floats"),
-        ([1, 3, 4, 5], lambda ops, x: [ops.reshape(x, np.array([1, 60]), False)], "8 rows of numbers|does not answer"),
+        ([1, 3, 4, 5], lambda ops, x: [ops.reshape(x, np.array([1, 60]), False)], "8 rows of numbers|failed on"),
     ],
 )
 def test_a_network_that_is_no_classifier_of_images_is_refused(
@@ -111,11 +111,11 @@ def test_files_that_are_cut_or_missing_are_refused(tmp_path: Path) -> None:
     RUNTIME.convert(model, "", None, tmp_path / "a.xml")
     xml, weights = ((tmp_path / name).read_bytes() for name in ("a.xml", "a.bin"))
     for name, content, beside, said in (
-        ("b.xml", xml[: len(xml) // 2], weights, "no network of OpenVINO"),
+        ("b.xml", xml[: len(xml) // 2], weights, "not a network of OpenVINO"),
         ("c.xml", xml, weights[: len(weights) // 2], "cut"),
-        ("d.xml", xml, None, "is not there"),
+        ("d.xml", xml, None, "which does not exist"),
         ("e.xml", b"", weights, "empty"),
-        ("f.xml", b"\0" * 1000, weights, "no network of OpenVINO"),
+        ("f.xml", b"\0" * 1000, weights, "not a network of OpenVINO"),
     ):
         (tmp_path / name).write_bytes(content)
         if beside is not None:

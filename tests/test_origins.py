@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import robustcmp as rc
-from robustcmp.data import Dataset
+from robustcmp.data.dataset import Dataset
 from robustcmp.errors import WeightsError
 from robustcmp.models.classifier import Classifier
 from robustcmp.networks.weights import write_weights

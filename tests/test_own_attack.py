@@ -18,7 +18,7 @@ from robustcmp.attacks import FGSM, Attack, SinglePixel
 from robustcmp.attacks.base import Perturbed
 from robustcmp.attacks.draws import Draws
 from robustcmp.attacks.suite import Suite
-from robustcmp.data import Dataset
+from robustcmp.data.dataset import Dataset
 from robustcmp.errors import UsageError
 from robustcmp.models.classifier import Classifier
 from robustcmp.records.answers import Check, judge

@@ -39,7 +39,7 @@ def html(ev: rc.Evaluation) -> str:
 @pytest.fixture
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages without pictures, which take most of the time."""
-    monkeypatch.setattr(page_module, "can_draw", lambda: False)
+    monkeypatch.setattr(page_module, "_can_draw", lambda: False)
 
 
 def test_the_answer_comes_first_and_all_else_in_order(ev: rc.Evaluation, html: str) -> None:

@@ -18,7 +18,7 @@ from matplotlib.lines import Line2D
 
 import robustcmp as rc
 from robustcmp.errors import StoreError, UsageError
-from robustcmp.report.plots.gallery import choose_images, choose_outcomes
+from robustcmp.report.plots.gallery import _choose_images, choose_outcomes
 
 matplotlib.use("agg")
 
@@ -132,7 +132,7 @@ def test_the_gallery_shows_clean_perturbation_and_outcome(ev: rc.Evaluation) -> 
 @given(arrays(np.bool_, st.tuples(st.integers(1, 4), st.just(30))), st.integers(0, 30))
 def test_chosen_images_are_of_every_class_before_any_class_has_two(success: Any, count: int) -> None:
     labels = np.arange(30) % 7
-    chosen = choose_images(success, labels, count)
+    chosen = _choose_images(success, labels, count)
     assert len(chosen) == count
     assert chosen == sorted(set(chosen))
     of_class = np.bincount(labels[chosen], minlength=7)
@@ -150,7 +150,7 @@ def test_what_a_run_does_not_have_is_said(one_each: rc.Evaluation, ev: rc.Evalua
     with pytest.raises(UsageError, match="fgms"):
         ev.plot.gallery("fgms")
     long = rc.open_run(RESULTS / "lenet5-mnist-boundary-long")
-    with pytest.raises(UsageError, match="no curve to draw"):
+    with pytest.raises(UsageError, match="nothing to draw"):
         long.plot.curves()
     with pytest.raises(UsageError, match="without transfer"):
         long.plot.transfer()

@@ -16,11 +16,11 @@ import pytest
 from numpy.typing import NDArray
 
 import robustcmp as rc
-from robustcmp.cli.ending import format_command
+from robustcmp.cli.ending import _format_command
 from robustcmp.data.dataset import Dataset
 from robustcmp.models.model import Model
 from robustcmp.records.attack import Cell
-from robustcmp.report.progress import Lines, LiveTable
+from robustcmp.report.progress import _Lines, _LiveTable
 from robustcmp.runs.progress import Progress, Unseen
 
 
@@ -105,8 +105,8 @@ def cells(trainings: int = 3) -> dict[Cell, int]:
     }
 
 
-def begin(expected: dict[Cell, int]) -> Lines:
-    lines = Lines()
+def begin(expected: dict[Cell, int]) -> _Lines:
+    lines = _Lines()
     lines.begin_attacks(expected)
     return lines
 
@@ -135,7 +135,7 @@ def test_the_time_left_follows_what_was_really_asked(monkeypatch: pytest.MonkeyP
 
 
 def test_lines_say_an_attack_when_all_its_models_are_done(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = Lines()
+    lines = _Lines()
     lines.begin("loading models", 6)
     lines.begin_attacks(cells())
     rng = np.random.default_rng(0)
@@ -153,7 +153,7 @@ def test_the_table_fills_in(monkeypatch: pytest.MonkeyPatch) -> None:
     from rich.console import Console
 
     screen = io.StringIO()
-    table = LiveTable()
+    table = _LiveTable()
     try:
         console = Console(file=screen, width=80, force_terminal=False)
         console.print(table._draw())
@@ -186,11 +186,11 @@ def test_the_table_fills_in(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_command_is_told_as_it_works_from_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Within make, ``python`` is not the interpreter that runs."""
     monkeypatch.setenv("PATH", "/nowhere")
-    python, command = format_command("robustcmp.eval", ["--out", "a b"]).rsplit(" -m ", 1)
+    python, command = _format_command("robustcmp.eval", ["--out", "a b"]).rsplit(" -m ", 1)
     assert command == "robustcmp.eval --out 'a b'"
     assert Path(python).is_absolute() or (Path.cwd() / python).exists()
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
-    assert format_command("robustcmp.eval", []) == "python -m robustcmp.eval"
+    assert _format_command("robustcmp.eval", []) == "python -m robustcmp.eval"
 
 
 def test_log_lines_of_libraries_do_not_reach_the_screen_and_last_words_do() -> None:

@@ -24,11 +24,12 @@ from robustcmp.attacks import (
     MinimumLinf,
     Square,
 )
+from robustcmp.attacks.apgd import _dlr
 from robustcmp.attacks.ball import BallAttack
-from robustcmp.attacks.gradients import cross_entropy, dlr, margin, rank_other_classes, targeted_dlr, targeted_margin
+from robustcmp.attacks.gradients import cross_entropy, margin
 from robustcmp.attacks.square import _bumps, _square_side
 from robustcmp.attacks.suite import Suite, load_suite
-from robustcmp.attacks.targeted import project_onto_plane
+from robustcmp.attacks.targeted import _project_onto_plane, _rank_other_classes, _targeted_dlr, _targeted_margin
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import ModelError, UsageError
 from robustcmp.frameworks import TrainableFramework
@@ -79,7 +80,7 @@ def name(attack: Attack) -> str:
     return f"{type(attack).__name__}{getattr(attack, 'loss', '')}{'-l2' if attack.norm == 'l2' else ''}"
 
 
-@pytest.mark.parametrize("loss", [margin, dlr, cross_entropy])
+@pytest.mark.parametrize("loss", [margin, _dlr, cross_entropy])
 def test_gradients_of_losses_are_their_slopes(loss: Callable[..., tuple[np.ndarray, np.ndarray]]) -> None:
     rng = np.random.default_rng(0)
     z = rng.normal(size=(20, 6))
@@ -283,13 +284,13 @@ def test_a_weaker_attack_is_refused_on_all_images(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("classes", [2, 3, 4, 6])
-@pytest.mark.parametrize("loss", [targeted_margin, targeted_dlr])
+@pytest.mark.parametrize("loss", [_targeted_margin, _targeted_dlr])
 def test_gradients_of_targeted_losses_are_their_slopes(
     loss: Callable[..., tuple[np.ndarray, np.ndarray]], classes: int
 ) -> None:
     z = np.random.default_rng(0).normal(size=(20, classes))
     y = z.argmax(axis=1)
-    target = rank_other_classes(z, y)[:, -1]
+    target = _rank_other_classes(z, y)[:, -1]
     _, v = loss(z, y, target)
     steps = 1e-6 * np.eye(classes)
     slopes = np.stack([(loss(z + h, y, target)[0] - loss(z - h, y, target)[0]) / 2e-6 for h in steps], axis=1)
@@ -299,7 +300,7 @@ def test_gradients_of_targeted_losses_are_their_slopes(
 
 def test_other_classes_leave_out_the_true_one_in_a_tie() -> None:
     z = np.array([[1.0, 3, 2, 3], [0, 0, 0, 0]])
-    assert rank_other_classes(z, np.array([1, 2])).tolist() == [[3, 2, 0], [3, 1, 0]]
+    assert _rank_other_classes(z, np.array([1, 2])).tolist() == [[3, 2, 0], [3, 1, 0]]
 
 
 @pytest.mark.parametrize("norm", ["linf", "l2"])
@@ -309,7 +310,7 @@ def test_projections_onto_a_plane_are_the_smallest(norm: Norm) -> None:
     x, w = rng.random((30, 5)), rng.normal(size=(30, 5))
     w[:, 0] = 0
     gap = rng.normal(size=30)
-    d = project_onto_plane(x, gap, w, (0, 1), norm)
+    d = _project_onto_plane(x, gap, w, (0, 1), norm)
     assert ((x + d >= -1e-12) & (x + d <= 1 + 1e-12)).all()
     reached = 0
     for i in range(30):

@@ -27,10 +27,8 @@ from robustcmp import files, sealed
 from robustcmp.cli import command
 from robustcmp.errors import RobustcmpError, SealError, StoreError, UsageError, WeightsError
 from robustcmp.networks.weights import read_weights
-from robustcmp.records import logs
 from robustcmp.records.attack import AttackResult, Cell
-from robustcmp.records.logs import Cost
-from robustcmp.records.store import Run
+from robustcmp.records.store import Cost, Run
 from robustcmp.records.upkeep import verify
 from robustcmp.sources.recipes import SHIPPED
 
@@ -443,7 +441,7 @@ def test_nothing_is_added_to_what_is_no_file(tmp_path: Path, instead: str) -> No
     path = tmp_path / "costs.jsonl"
     INSTEAD[instead](path)
     with pytest.raises(StoreError, match=r"nothing can be added to .*costs\.jsonl: .*\. Remove it"):
-        logs.append_cost(path, COST)
+        Run(tmp_path).log_cost(COST)
     assert (tmp_path / "elsewhere.txt").read_text() == "important"
     assert not (tmp_path / "nothing").exists()
 
@@ -552,7 +550,7 @@ def test_a_result_that_cannot_be_kept(tmp_path: Path) -> None:
     ones = np.ones(3)
     bad = AttackResult(ones, np.ones(3, bool), ones, ones[:2], ones, np.ones(3, int), np.ones(3, int))
     run = Run.create(tmp_path / "run")
-    with pytest.raises(StoreError, match=r"gave a result that cannot be kept: l2 should have the shape \(3\)"):
+    with pytest.raises(StoreError, match=r"cannot be stored: l2 should have the shape \(3\)"):
         run.save(Cell("a", 0, "fgsm", 0, "0" * 32), bad)
     assert not (tmp_path / "run" / "cells").exists()
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 import robustcmp as rc
 from robustcmp.data.dataset import Dataset
 from robustcmp.models.classifier import Classifier
-from robustcmp.runs.slopes import compare_slopes
+from robustcmp.runs.checks import _compare_slopes
 
 Images = NDArray[np.float32]
 WRONG: dict[str, Callable[[Classifier], Callable[[Images, Images], Images]]] = {
@@ -30,7 +30,7 @@ def test_a_wrong_gradient_is_seen(kind: str, zoo_model: Any, digits: Dataset) ->
     zoo = Classifier(zoo_model("torch", "lenet5"))
     vjp = zoo.vjp if kind == "right" else WRONG[kind](zoo)
     model = Classifier(rc.wrap_functions(logits=zoo.logits, vjp=vjp))
-    along, across = compare_slopes(model, digits.images[:40], digits.labels[:40], 0)
+    along, across = _compare_slopes(model, digits.images[:40], digits.labels[:40], 0)
     assert (max(along, across) > 0.25) == (kind != "right")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import warnings
 import zipfile
-from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
@@ -112,30 +111,6 @@ def test_other_precisions_are_converted(dtype: str, tmp_path: Path) -> None:
     assert torch.equal(loaded, content["conv1.weight"].float())
 
 
-def test_a_script_is_named(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        scripted = torch.jit.script(torch.nn.Linear(2, 2))
-        torch.jit.save(scripted, tmp_path / "a.pt")
-    with pytest.raises(WeightsError, match="TorchScript"):
-        load_file(str(tmp_path / "a.pt"), "torch", "lenet1")
-
-
-class Memory:
-    """Pickled, it asks for memory instead of holding a value."""
-
-    def __reduce__(self) -> Any:
-        return bytearray, (8 * 2**30,)
-
-
-def test_a_file_that_asks_for_memory(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
-    torch.save(OrderedDict(a=Memory()), tmp_path / "a.pt")
-    with pytest.raises(WeightsError, match="refers to bytearray"):
-        load_file(str(tmp_path / "a.pt"), "torch", "lenet1")
-
-
 def bomb(path: Path, entry: str, size: int = 2**30) -> None:
     """Write an archive of a few hundred kilobytes that unpacks to a gibibyte of zeros."""
     with (
@@ -157,16 +132,6 @@ def test_an_archive_that_unpacks_to_gigabytes(name: str, entry: str, tmp_path: P
     bomb(tmp_path / name, entry)
     with pytest.raises(WeightsError, match=r"says that it holds 1,073,741,824; expected at most 268,435,456"):
         load_file(str(tmp_path / name), framework, "lenet1")
-
-
-def test_a_compressed_state_dict_was_not_saved_by_torch(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
-    torch.save(state(), tmp_path / "whole.pt")
-    with zipfile.ZipFile(tmp_path / "whole.pt") as whole, zipfile.ZipFile(tmp_path / "a.pt", "w") as packed:
-        for entry in whole.namelist():
-            packed.writestr(entry, whole.read(entry), zipfile.ZIP_DEFLATED)
-    with pytest.raises(WeightsError, match=r"is compressed, which torch\.save does not do"):
-        load_file(str(tmp_path / "a.pt"), "torch", "lenet1")
 
 
 @pytest.mark.parametrize("name", ["a.pt", "a.npz", "a.h5"])

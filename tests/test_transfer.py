@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import robustcmp as rc
-from robustcmp.analysis.followups import as_dataset, average_blocks
+from robustcmp.analysis.followups import _as_dataset, average_blocks
 from robustcmp.cli import command
 from robustcmp.cli import eval as eval_command
 from robustcmp.data.dataset import Dataset
@@ -118,7 +118,7 @@ def test_blocks_are_means_within_and_across_frameworks() -> None:
     counts[3, :, 0, 1] = 0  # nothing succeeded there
     counts[3, :, 0, 0] = 0
     keys = [("a", 0), ("a", 1), ("b", 0), ("b", 1)]
-    transfer = as_dataset(counts, [f"{name}/{seed}" for name, seed in keys], ["x"])
+    transfer = _as_dataset(counts, [f"{name}/{seed}" for name, seed in keys], ["x"])
     run = SimpleNamespace(keys=keys, sources=["a", "b"], twins=[], transferred=transfer)
     found = average_blocks(run).set_index("block")  # type: ignore[arg-type]
     assert found.pairs.to_dict() == {"within a": 2, "within b": 2, "within": 4, "across": 8}

@@ -53,7 +53,7 @@ def test_the_twins_of_the_zoo_are_the_versions_of_torch_whatever_the_names(netwo
     keys = list(weights)
     order = np.random.default_rng(0).permutation(len(keys))
     renamed = [(("model", int(i)), weights[keys[i]]) for i in order]
-    pairs = related.correlate(renamed)
+    pairs = related._correlate(renamed)
     found = {frozenset((keys[pair["a"][1]], keys[pair["b"][1]])) for pair in pairs}
     assert found == {frozenset({("torch", seed), ("torch@1.0", seed)}) for seed in range(5)}
     assert len(pairs) == 5
@@ -71,13 +71,13 @@ def test_a_copy_that_was_trained_further_is_a_twin_and_another_network_is_none(r
         ("lenet5", 0): random_weights(lenet5, 0),
         ("zeros", 0): {name: np.zeros_like(array) for name, array in original.items()},
     }
-    [pair] = related.correlate(models.items())
+    [pair] = related._correlate(models.items())
     assert (pair["a"], pair["b"]) == (["original", 0], ["further", 7])
     expected = np.corrcoef(*(np.concatenate([w[k].ravel() for k in w if "kernel" in k]) for w in (original, further)))
     assert pair["correlation"] == pytest.approx(expected[0, 1], abs=0.005)  # of a sample of the weights
     backwards = dict(reversed(further.items()))
-    assert related.correlate([(("x", 0), original), (("y", 0), backwards)])[0]["correlation"] == pair["correlation"]
-    assert related.correlate([]) == []
+    assert related._correlate([(("x", 0), original), (("y", 0), backwards)])[0]["correlation"] == pair["correlation"]
+    assert related._correlate([]) == []
 
 
 def test_twins_are_paired_off_or_not_at_all() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from robustcmp import sealed
 from robustcmp.errors import DeploymentError, SealError, WeightsError
-from robustcmp.untrusted import check_answers, check_chunks, check_hdf5
+from robustcmp.untrusted import _check_chunks, check_answers, check_hdf5
 
 ZEROS = bytes(2**27)
 PACKED = zlib.compress(ZEROS, 9)  # 128 KiB
@@ -91,7 +91,7 @@ def test_what_h5py_writes_is_read(values: str) -> None:
         for name, array in arrays.items():
             np.testing.assert_array_equal(file.array(name), array)
         for name in ("growing", "empty"):
-            check_chunks(name, file.arrays[name])
+            _check_chunks(name, file.arrays[name])
 
 
 def crashes(content: bytes) -> None:
@@ -118,7 +118,7 @@ def refuses(content: bytes) -> None:
 @pytest.mark.parametrize(
     ("ask", "seconds", "message"),
     [
-        (crashes, 60, r"crashes LiteRT \(exit status -6\), in a process of its own"),
+        (crashes, 60, r"crashes LiteRT \(exit status -6\)\. The file is broken"),
         (hangs, 0.1, "gives no answer within 0.1 seconds"),
         (never_ends, 0.1, "gives no answer within 0.1 seconds"),
         (refuses, 60, "x cannot be opened: no such shape$"),

@@ -20,7 +20,7 @@ from robustcmp.analysis.statistics import (
     detectable_between_groups,
     detectable_between_models,
 )
-from robustcmp.analysis.verdicts import few_outcomes, together
+from robustcmp.analysis.verdicts import _few_outcomes, together
 from robustcmp.attacks import Boundary
 from robustcmp.errors import UsageError
 from robustcmp.records.store import Run
@@ -67,7 +67,7 @@ def test_verdicts_use_distances_of_walks_that_have_converged(run: str) -> None:
 @pytest.mark.parametrize(("fallen", "few"), [(9, "9 of 400 succeed"), (10, ""), (390, ""), (391, "9 of 400 fail")])
 def test_five_successes_and_failures_of_each_framework_are_enough(fallen: int, few: str) -> None:
     fell = np.arange(400).reshape(2, 2, 1, 100) < fallen
-    assert few_outcomes(fell, 2) == few
+    assert _few_outcomes(fell, 2) == few
 
 
 # all attacks together, and distances

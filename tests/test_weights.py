@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from robustcmp.errors import WeightsError
-from robustcmp.files import digest, write_atomically
+from robustcmp.files import _write_atomically, digest
 from robustcmp.networks.architecture import Architecture, get_architecture
 from robustcmp.networks.weights import Weights, WeightsFile, check_shapes, pair_arrays, read_weights, write_weights
 
@@ -275,6 +275,6 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, err
         raise error
 
     with pytest.raises(type(error)):
-        write_atomically(path, write)
+        _write_atomically(path, write)
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["file"]

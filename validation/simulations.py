@@ -25,9 +25,8 @@ from numpy.typing import NDArray
 from scipy.stats import f_oneway, multivariate_normal, norm
 
 import robustcmp as rc
-from robustcmp.analysis.gate import ModelPair, judge_attacks, power_of_each
+from robustcmp.analysis.gate import _judge_attacks, _ModelPair, _power_of_each
 from robustcmp.analysis.outcomes import Outcomes
-from robustcmp.analysis.planning import Goal, Prices, find_cheapest, measure_pilot
 from robustcmp.analysis.significance import run_tests
 from robustcmp.analysis.statistics import (
     Interval,
@@ -50,6 +49,7 @@ from robustcmp.analysis.statistics import (
     t_interval,
     trainings_needed,
     two_way_interval,
+    upper_variance,
     welch_t,
     wilson_interval,
 )
@@ -472,51 +472,37 @@ class Planned:
     ----------
     pilot : World
         Its trainings, images and repeats, and how trainings vary: 0.2 is about four points.
-    images, repeats : int
-        Of the comparison.
     """
 
     pilot: World
-    images: int
-    repeats: int
 
     @classmethod
-    def of(
-        cls, trainings: int, pilot: tuple[int, int], comparison: tuple[int, int], sds: tuple[float, ...] = (0.2,) * 3
-    ) -> Planned:
-        """Return what is planned with so many trainings, and images and repeats of the pilot and the comparison."""
+    def of(cls, trainings: int, sds: tuple[float, ...] = (0.2,) * 3) -> Planned:
+        """Return what is planned with so many trainings."""
         rates = [0.2 - APART / 2, 0.2, 0.2 + APART / 2]
         shifts = [math.sqrt(2 + sd**2) * float(norm.ppf(rate)) for rate, sd in zip(rates, sds, strict=True)]
-        return cls(World(tuple(shifts), trainings, *pilot, sds), *comparison)
-
-    def comparison(self, trainings: int) -> World:
-        return replace(self.pilot, runs=trainings, images=self.images, repeats=self.repeats)
+        return cls(World(tuple(shifts), trainings, 500, 1, sds))
 
     def needed(self) -> int:
         """Return how many trainings the true variances need."""
-        return trainings_needed(self.comparison(2).variances(), APART) or 0
+        return trainings_needed(replace(self.pilot, runs=2).variances(), APART) or 0
 
     def simulate(self, rng: np.random.Generator) -> list[tuple[int, bool]]:
         """Return the planned trainings, and whether so many detect the difference, by the estimate and by the limit."""
-        pilot = measure_pilot(self.pilot.outcomes(self.pilot.draw(rng)), own_draws=True)
+        groups = list(self.pilot.draw(rng).mean(axis=(2, 3)))
+        variances = np.array([group.var(ddof=1) for group in groups])
         results = []
-        for variance in (pilot.estimate, pilot.upper):
-            design = find_cheapest(pilot, variance, [self.images], [self.repeats], Prices(), Goal(APART, 0.05, 0.8))
-            trainings = design.trainings if design else 0
-            drawn = self.comparison(trainings).draw(rng).mean(axis=(2, 3))
+        for planned in (variances, variances / variances.mean() * upper_variance(groups)):
+            trainings = trainings_needed(planned, APART) or 0
+            drawn = replace(self.pilot, runs=trainings).draw(rng).mean(axis=(2, 3))
             results.append((trainings, brown_forsythe(list(drawn)).p < 0.05))
         return results
 
 
 APART = 0.05
 PLANNED = {
-    f"{n} trainings{name}": Planned.of(n, *sizes)
-    for name, sizes in {
-        "": ((500, 1), (500, 1)),
-        ", other images and repeats": ((200, 2), (1000, 5)),
-        ", unequal spreads": ((500, 1), (500, 1), (0.21, 0.085, 0.05)),
-        ", small spreads": ((500, 1), (2000, 1), (0.05,) * 3),
-    }.items()
+    f"{n} trainings{name}": Planned.of(n, sds)
+    for name, sds in {"": (0.2,) * 3, ", unequal spreads": (0.21, 0.085, 0.05)}.items()
     for n in (3, 5, 10)
 }
 
@@ -544,7 +530,7 @@ def quantised_passes(
         chances[:, kind == 2] = 1
         chances[:, kind == 3] = 0
         old, new = (rng.random((repeats, 2, images)) < chances).mean(axis=0)
-        pairs.append(ModelPair(str(attack), old[None], new[None], repeats, paired=False))
+        pairs.append(_ModelPair(str(attack), old[None], new[None], repeats, paired=False))
     return passes(pairs)
 
 
@@ -554,13 +540,13 @@ def retrained_passes(rng: np.random.Generator, worlds: Sequence[World]) -> bool:
     pairs = []
     for attack, world in enumerate(worlds):
         old, new = world.draw(rng).mean(axis=2)
-        pairs.append(ModelPair(str(attack), old, new, world.repeats, paired=False))
+        pairs.append(_ModelPair(str(attack), old, new, world.repeats, paired=False))
     return passes(pairs)
 
 
-def passes(pairs: Sequence[ModelPair]) -> bool:
+def passes(pairs: Sequence[_ModelPair]) -> bool:
     """Whether every informative attack is "not easier", and there is one."""
-    answers = {verdict.answer for verdict in judge_attacks("new", pairs, GATE_MARGIN)} - {"uninformative"}
+    answers = {verdict.answer for verdict in _judge_attacks("new", pairs, GATE_MARGIN)} - {"uninformative"}
     return answers == {"not easier"}
 
 
@@ -610,7 +596,7 @@ GATED = {
             1.0,
         )
         for share in (0.01, 0.05, 0.2)
-        for images in (images_to_show(share / 2, GATE_MARGIN, power_of_each(3)),)
+        for images in (images_to_show(share / 2, GATE_MARGIN, _power_of_each(3)),)
     },
 }
 

@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 
 import robustcmp as rc
-from robustcmp.files import write_text_atomically
+from robustcmp.files import write_bytes_atomically
 from robustcmp.frameworks import get_framework
 from robustcmp.networks.architecture import get_architecture
 from robustcmp.networks.weights import WeightsFile, read_weights, write_weights
@@ -373,7 +373,7 @@ def main() -> None:
         content = experiment.source.weights()
         if not is_made and content:
             stored.append(experiment.make(content))
-            write_text_atomically(STORED, json.dumps(stored, indent=1, ensure_ascii=False) + "\n")
+            write_bytes_atomically(STORED, f"{json.dumps(stored, indent=1, ensure_ascii=False)}\n".encode())
             print(stored[-1], flush=True)
 
 

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from scipy.stats import t as student_t
 
 from robustcmp.analysis.results import Results
-from robustcmp.analysis.statistics.variance import interaction_variance
 
 PICKS = 50  # random choices of the other models for each training
 
@@ -48,12 +47,23 @@ def predict(results: Results, model: str, attack: str, models: int, images: int 
     of_trainings = np.mean(rates, axis=1)
     mean = float(of_trainings.mean())
     measured = float(of_trainings.var(ddof=1))
-    training = max(measured - interaction_variance(falls) / attacked, 0.0)
+    training = max(measured - _measure_interaction(falls) / attacked, 0.0)
     of_images = float(falls.mean(axis=0).var(ddof=1)) / attacked + mean * (1 - mean) / images
     variance = training * (1 + 1 / n) + of_images + float(np.var(rates, axis=1, ddof=1).mean())
     df = (n - 1) * max(variance / (measured * (1 + 1 / n)), 1.0) ** 2
     half = float(student_t.ppf(0.975, df) * np.sqrt(variance))
     return Prediction(mean, max(mean - half, 0.0), min(mean + half, 1.0))
+
+
+def _measure_interaction(values: NDArray[np.float64]) -> float:
+    """Return the variance of what an image does to one training and not to the others, of (trainings, images).
+
+    The residual variance of an analysis of variance of trainings × images with one value each (Searle, Casella and
+    McCulloch 1992, "Variance Components", chapter 4).
+    """
+    residuals = values - values.mean(axis=0) - values.mean(axis=1, keepdims=True) + values.mean()
+    trainings, images = values.shape
+    return float((residuals**2).sum() / ((trainings - 1) * (images - 1)))
 
 
 def _choose_others(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 from .analysis.deployments import answers_alike
 from .analysis.results import Results
 from .attacks.suite import AnySuite
-from .errors import ControlError, enough_memory
+from .errors import LOG, ControlError, enough_memory
 from .evaluation import Evaluation
 from .frameworks import DataFormat, Device
 from .processes import Limits
@@ -33,7 +32,6 @@ from .runs.progress import Progress, Unseen
 from .runs.question import Question, validate
 from .runs.subset import choose_subset, classify
 
-_log = logging.getLogger("robustcmp")
 HOUR = 3600.0  # seconds, from which an estimate is said
 LONG = 180.0  # seconds of attacks beside which processes of their own cost less than a twentieth: docs/clusters.md
 
@@ -161,7 +159,7 @@ def evaluate(
             if seconds > LONG:
                 where = Isolated(Limits())
             if seconds > HOUR:
-                _log.warning(
+                LOG.warning(
                     "the attacks take about %s on this machine; fewer images take less (--images, n=)",
                     duration(seconds),
                 )
@@ -176,7 +174,7 @@ def prepare(
     """Do everything before the first attack; return the plan, and what the run keeps about it."""
     trained = load(models, device, progress)
     check_models(trained, question, progress)
-    question = question.share_among(trained)
+    question = question.share_among([model.name for model in trained])
     batch_sizes = set_batch_sizes(trained, question, store.manifest())
     classify(trained, question)
     note_causes(trained, question)
@@ -185,7 +183,7 @@ def prepare(
     manifest = describe(plan, batch_sizes, about)
     _check_exact(manifest.get("deployments", ()))
     for sentence in behaviour_notes(manifest["models"]):
-        _log.warning("%s", sentence)
+        LOG.warning("%s", sentence)
     return plan, manifest
 
 
@@ -224,14 +222,14 @@ def _resumable(out: str | os.PathLike[str] | None, about: dict[str, Any] | None)
     except KeyboardInterrupt:
         if "command" not in (about or {}):
             sentence = f"What is finished is kept in {out}: repeat the call to resume."
-            _log.warning("interrupted. %s", sentence if out else "Without out= nothing is kept.")
+            LOG.warning("interrupted. %s", sentence if out else "Without out= nothing is kept.")
         raise
 
 
 @contextmanager
 def progress_of(progress: bool | Progress) -> Iterator[Progress]:
     """Return whom to tell of the progress, until it ends."""
-    shown = progress if isinstance(progress, Progress) else make_progress() if progress else Unseen()
+    shown = progress if isinstance(progress, Progress) else make_progress() if progress else Unseen()  # type: ignore[abstract]
     try:
         yield shown
     finally:

@@ -52,7 +52,8 @@ def _log_printable(record: logging.LogRecord) -> bool:
     return True
 
 
-logging.getLogger("robustcmp").addFilter(_log_printable)
+LOG = logging.getLogger("robustcmp")
+LOG.addFilter(_log_printable)
 
 
 class RobustcmpError(Exception):

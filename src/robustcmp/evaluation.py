@@ -7,12 +7,13 @@ import os
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
+import pandas
 
 from .analysis.deployments import DEPLOYED_MARGIN, compare_deployments
-from .analysis.followups import not_stored
+from .analysis.followups import read_checked, read_conditioned, read_transferred, require
 from .analysis.gate import MARGIN, Gate, open_gate
 from .analysis.outcomes import split_variance
-from .analysis.planning import plan, tabulate_costs
+from .analysis.planning import plan
 from .analysis.results import Results, open_results
 from .analysis.statistics.power import POWER
 from .analysis.verdicts import tabulate_equivalence
@@ -27,7 +28,6 @@ from .report.text import summary
 
 if TYPE_CHECKING:
     import numpy as np
-    import pandas
     import xarray
     from numpy.typing import NDArray
 
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from .analysis.significance import Level
     from .analysis.verdicts import Verdict
     from .report.plots import Plots
+
+
+COSTS = ("model", "training_seed", "attack", "repeats", "images", "seconds", "queries", "worker")
 
 
 class _AtHand(Protocol):
@@ -93,11 +96,10 @@ class Evaluation:
         """What each task of the run cost, one row per model, attack and session, in the order of their ends.
 
         Columns: model, training_seed, attack, repeats (how many were finished), images (in each of them), seconds,
-        queries (as the attack's definition counts them), peak_memory (of its process meanwhile, in bytes; on other
-        systems than Linux since the process began), worker (empty for the process of the comparison itself). NaN for
-        what is not known. Without rows for a run whose costs were not logged.
+        queries (as the attack's definition counts them; NaN where it does not), worker (empty for the process of the
+        comparison itself). Without rows for a run whose costs were not logged.
         """
-        return tabulate_costs(self.results)
+        return _tabulate_costs(self.results)
 
     def adversarials(
         self, model: str, attack: str, *, training_seed: int | None = None, repeat: int = 0
@@ -338,13 +340,11 @@ class Evaluation:
         *,
         power: float = POWER,
         attack: str | None = None,
-        training_seconds: float = math.nan,
     ) -> pandas.DataFrame:
         """Plan the comparison that detects a difference between frameworks, with this run as the pilot.
 
-        The joint test is Brown-Forsythe at 5 %, divided by the number of joint tests, as in `verdicts`. The variance of
-        a trained model's rate on n images with r repeats is training + (image + draw / r) / n; see
-        `robustcmp.statistics.rate_variance`. Frameworks keep the ratio of their variances. The number of trainings is
+        The joint test is Brown-Forsythe at 5 %, divided by the number of joint tests, as in `verdicts`. The images
+        and repeats are those of the pilot, and frameworks keep the ratio of their variances. The number of trainings is
         that of `robustcmp.statistics.trainings_needed`.
 
         Parameters
@@ -355,20 +355,17 @@ class Evaluation:
             The probability of detection.
         attack : str, optional
             Plan for one attack only.
-        training_seconds : float, optional
-            How long it takes to train one model. Without it, training costs nothing.
 
         Returns
         -------
         pandas.DataFrame
-            Five rows per attack, of the designs ``"pilot"``, ``"same images"`` (and repeats, as the pilot) and
-            ``"cheapest"``: attack, design, variance, trainings (of each framework), images, repeats (on each training),
-            detectable (in the unit of the rates), seconds (of the attack), training_seconds, queries, room (how close a
-            framework's mean rate comes to 0 or 1: for larger differences the pilot's variance does not hold), why. A
-            design is planned twice: with the variance at its ``"estimate"``, and with that between trainings at its
+            Three rows per attack, of the design ``"pilot"`` and twice of ``"same images"`` (and repeats, as the pilot):
+            attack, design, variance, trainings (of each framework), images, repeats (on each training), detectable (in
+            the unit of the rates), room (how close a framework's mean rate comes to 0 or 1: for larger differences the
+            pilot's variance does not hold), why. It is planned with the variance at its ``"estimate"``, and at its
             upper 80 % limit, ``"upper limit"`` (`robustcmp.statistics.upper_variance`), because few trainings estimate
-            it badly. The cheapest takes least time, or asks the fewest queries if the run has no costs. NaN for what is
-            not known; an attack without information has only the row of the pilot, with the reason in ``why``.
+            it badly. NaN for what is not known; an attack without information has only the row of the pilot, with the
+            reason in ``why``.
 
         Raises
         ------
@@ -376,7 +373,7 @@ class Evaluation:
             A number is out of range, the attack is unknown, a framework has one training, or the run is a same-weights
             control.
         """
-        return plan(self.results, difference, power, attack, training_seconds)
+        return plan(self.results, difference, power, attack)
 
     # health checks, transfer, conditioning -----------------------------------------------------------------------
 
@@ -400,7 +397,7 @@ class Evaluation:
         """
         checked = self._models_for("checks").run_checks(self.results, progress)
         self.results.run.write_answer("checks", checked.to_json())
-        self.results.forget("checked")
+        self.results.checked = read_checked(self.results)
         return self.checks
 
     @property
@@ -415,11 +412,8 @@ class Evaluation:
         UsageError
             `run_checks` has not been called.
         """
-        import pandas
-
-        if self.results.checked is None:
-            raise not_stored("checks")
-        return pandas.DataFrame([msgspec.to_builtins(check) for check in self.results.checked.checks])
+        checked = require(self.results.checked, "checks")
+        return pandas.DataFrame([msgspec.to_builtins(check) for check in checked.checks])
 
     def run_transfer(self, *, progress: bool = False) -> xarray.Dataset:
         """Test every model on the adversarial images of each other model, and store the result with the run.
@@ -444,7 +438,7 @@ class Evaluation:
         results = self.results
         counts = self._models_for("transfer").run_transfer(results, progress)
         results.run.write_answer("transfer", {"counts": counts.tolist(), "attacks": results.attacks})
-        results.forget("transferred")
+        results.transferred = read_transferred(results)
         return self.transfer
 
     @property
@@ -460,9 +454,7 @@ class Evaluation:
         UsageError
             `run_transfer` has not been called.
         """
-        if self.results.transferred is None:
-            raise not_stored("transfer")
-        return self.results.transferred
+        return require(self.results.transferred, "transfer")
 
     def run_conditioning(self, *, progress: bool = False) -> pandas.DataFrame:
         """Attack the images that some models classify correctly and others do not, and store the outcomes with the run.
@@ -487,7 +479,7 @@ class Evaluation:
         """
         contested = self._models_for("conditioning").run_conditioning(progress)
         self.results.run.write_arrays("contested", contested.to_arrays())
-        self.results.forget("conditioned")
+        self.results.conditioned = read_conditioned(self.results)
         return self.conditioning
 
     @property
@@ -506,14 +498,10 @@ class Evaluation:
         UsageError
             `run_conditioning` has not been called.
         """
-        if self.results.conditioned is None:
-            raise not_stored("conditioning")
-        return self.results.conditioned.curve()
+        return require(self.results.conditioned, "conditioning").curve()
 
     def _models_for(self, name: str) -> _AtHand:
-        if self._at_hand is None:
-            raise not_stored(name)
-        return self._at_hand
+        return require(self._at_hand, name)
 
     # pictures and files ------------------------------------------------------------------------------------------
 
@@ -596,6 +584,26 @@ def open_run(directory: str | os.PathLike[str]) -> Evaluation:
         A file is broken.
     """
     return Evaluation(open_results(directory))
+
+
+def _tabulate_costs(results: Results) -> pandas.DataFrame:
+    """Return what each task of a run cost, one row per model, attack and session; see `Evaluation.costs`."""
+    keys = {cell["key"] for cell in results.manifest["cells"]}
+    rows = [
+        {
+            "model": cost.model,
+            "training_seed": cost.training_seed,
+            "attack": cost.attack,
+            "repeats": len(cost.cells),
+            "images": cost.images,
+            "seconds": cost.seconds,
+            "queries": math.nan if cost.queries is None else cost.queries,
+            "worker": cost.worker or "",
+        }
+        for cost in results.run.costs()
+        if keys.intersection(cost.cells)
+    ]
+    return pandas.DataFrame(rows, columns=list(COSTS))
 
 
 def find_finished(directory: str | os.PathLike[str], about: dict[str, Any]) -> Evaluation | None:

@@ -89,14 +89,9 @@ def open_file(path: str | os.PathLike[str], flags: int = REGULAR) -> tuple[int, 
 # files that appear whole ---------------------------------------------------------------------------------------------
 
 
-def temporary_beside(path: Path) -> Path:
+def _temporary_beside(path: Path) -> Path:
     """Return the name of a temporary file that nobody else uses, beside a file."""
     return path.with_name(f".{path.name[:40]}.{secrets.token_hex(8)}{TEMPORARY}")
-
-
-def is_temporary(path: Path) -> bool:
-    """Whether a file is what a process that was killed while it wrote may have left."""
-    return path.name.startswith(".") and path.name.endswith(TEMPORARY)
 
 
 def remove_left_over(directory: Path, start: str = "") -> None:
@@ -109,14 +104,14 @@ def make_directory(directory: Path) -> None:
     """Make a directory if it is not there, and raise `UsageError` unless files can be made in it."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        probe = temporary_beside(directory / "probe")
+        probe = _temporary_beside(directory / "probe")
         probe.touch()
         probe.unlink()
     except OSError as error:
         raise UsageError(f"{directory} cannot be written: {error.strerror or error}") from None
 
 
-def write_atomically(path: Path, write: Callable[[Path], object], size: int | None = None) -> None:
+def _write_atomically(path: Path, write: Callable[[Path], object], size: int | None = None) -> None:
     """Let `write` fill a temporary file beside `path`, flush it to the disk and only then give it its name.
 
     Whoever reads `path` sees the old file or the whole new one, whenever the process is killed, and however many
@@ -138,7 +133,7 @@ def write_atomically(path: Path, write: Callable[[Path], object], size: int | No
     """
     with _room_for(path, size):
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = temporary_beside(path)
+        temporary = _temporary_beside(path)
         try:
             write(temporary)
             with open(temporary, "rb") as file:
@@ -149,8 +144,8 @@ def write_atomically(path: Path, write: Callable[[Path], object], size: int | No
 
 
 def write_bytes_atomically(path: Path, content: bytes) -> None:
-    """Write a file that appears whole or not at all, as `write_atomically` does."""
-    write_atomically(path, lambda temporary: temporary.write_bytes(content), len(content))
+    """Write a file that appears whole or not at all, as `_write_atomically` does."""
+    _write_atomically(path, lambda temporary: temporary.write_bytes(content), len(content))
 
 
 @contextmanager
@@ -171,7 +166,7 @@ def _room_for(path: Path, size: int | None = None) -> Iterator[None]:
 
 
 def write_named(given: str | os.PathLike[str], write: Callable[[Path], object]) -> None:
-    """Write a file that the caller named, as `write_atomically` does; raise `UsageError` where that cannot be."""
+    """Write a file that the caller named, as `_write_atomically` does; raise `UsageError` where that cannot be."""
     path = as_path(given, "path")
     try:
         if path.is_dir():
@@ -179,16 +174,11 @@ def write_named(given: str | os.PathLike[str], write: Callable[[Path], object]) 
         if path.absolute().parent == Path("/dev"):  # a file should not replace it
             write(path)
         else:
-            write_atomically(path, write)
+            _write_atomically(path, write)
     except DiskError:
         raise
     except OSError as error:
         raise UsageError(f"{given} cannot be written: {error.strerror or error}", parameters=["path"]) from None
-
-
-def write_text_atomically(path: Path, text: str) -> None:
-    """Write a text file that appears whole or not at all, as `write_atomically` does."""
-    write_bytes_atomically(path, text.encode())
 
 
 def append_line(path: Path, line: str) -> None:

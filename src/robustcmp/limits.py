@@ -8,40 +8,40 @@ from __future__ import annotations
 
 import os
 
+# The bytes of a suite or a recipe.
 FILE_BYTES = 2**18
-"""The bytes of a suite or a recipe."""
+# How deeply the tables and lists of a file may be nested, and the parts of a dotted key.
 FILE_LEVELS = 64
-"""How deeply the tables and lists of a file may be nested, and the parts of a dotted key."""
+# The characters of an attack's name.
 NAME_LENGTH = 64
-"""The characters of an attack's name."""
 
+# The images that are attacked.
 IMAGES = 10**7
-"""The images that are attacked."""
+# The repeats of an attack on each training.
 REPEATS = 10**4
-"""The repeats of an attack on each training."""
+# The steps of a grid of epsilons, or the values of a list.
 EPSILONS = 10**4
-"""The steps of a grid of epsilons, or the values of a list."""
+# An epsilon or a step size: images are in [0, 1], so only the L0 and L1 distances of a whole image are above 100.
 EPSILON = 1e6
-"""An epsilon or a step size: images are in [0, 1], so only the L0 and L1 distances of a whole image are above 100."""
+# The iterations or steps of an attack.
 ITERATIONS = 10**7
-"""The iterations or steps of an attack."""
+# The directions, restarts and other whole numbers of an attack that multiply its iterations or its memory.
 DIRECTIONS = 10**4
-"""The directions, restarts and other whole numbers of an attack that multiply its iterations or its memory."""
+# The pixels that an attack tries in one image.
 PIXELS = 10**7
-"""The pixels that an attack tries in one image."""
 
+# The epochs of a training.
 EPOCHS = 10**5
-"""The epochs of a training."""
+# The images of a training step or of a forward pass.
 BATCH_SIZE = 10**6
-"""The images of a training step or of a forward pass."""
+# The weights of a network: 4 GB in float32, and as much again for each of gradient and velocity.
 PARAMETERS = 10**9
-"""The weights of a network: 4 GB in float32, and as much again for each of gradient and velocity."""
+# The values that a layer returns for one image, and those of the image: 400 MB in float32.
 LAYER_VALUES = 10**8
-"""The values that a layer returns for one image, and those of the image: 400 MB in float32."""
+# The bytes that a file of weights may hold, however small it is.
 UNPACKED_BYTES = 2**28
-"""The bytes that a file of weights may hold, however small it is, and"""
+# How many times its own size a larger one may hold.
 UNPACKED_RATIO = 20
-"""how many times its own size a larger one may hold."""
 
 
 def memory() -> int | None:

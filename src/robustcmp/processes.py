@@ -24,8 +24,8 @@ from .errors import UsageError
 START = """
 import json, sys
 sys.path[:] = json.loads(sys.argv[3])
-from robustcmp.processes import call_target
-call_target(int(sys.argv[1]), sys.argv[2])
+from robustcmp.processes import _call_target
+_call_target(int(sys.argv[1]), sys.argv[2])
 """
 LOOK_SECONDS = 0.2  # between two looks at the limits
 TAIL = 2**16  # bytes at the end of the output that are searched for the reason of an end
@@ -53,10 +53,10 @@ class Limits(NamedTuple):
             if value is not None and not 0 < value < math.inf:
                 raise UsageError(f"{name} should be above 0, received {value}", parameters=[name])
         if self.memory is not None and not Path("/proc/self/statm").exists():
-            raise UsageError("group_memory needs Linux: this system does not say what a process holds")
+            raise UsageError("group_memory needs Linux: this system does not say how much memory a process uses")
 
 
-class Died(Exception):
+class _Died(Exception):
     """A process ended, or was ended, before its work was done; the message says how."""
 
 
@@ -138,7 +138,7 @@ class Process:
         except subprocess.TimeoutExpired:  # it has closed its connection and lives on
             return "its process hung up."
         how = signal.Signals(-status).name if status < 0 else f"exit status {status}"
-        text = last_lines(self.read_tail())
+        text = _last_lines(self.read_tail())
         return f"its process ended by {how}." + (f" It wrote last: {text}" if text else "")
 
 
@@ -182,7 +182,7 @@ def start_child(target: str, environment: Mapping[str, str] | None = None) -> tu
         return Process(command, environment, [descriptor]), ours
 
 
-def call_target(descriptor: int, target: str) -> None:
+def _call_target(descriptor: int, target: str) -> None:
     """Call a child's function with its connection."""
     faulthandler.enable(all_threads=False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # its parent says when it ends
@@ -220,24 +220,22 @@ class Child:
         return self._process
 
     def request(self, content: Any) -> Iterator[Any]:
-        """Send a request, yield the messages that come back, and return after the `Ended` one.
+        """Send a request, and yield the messages that come back; the last one is `Ended`.
 
-        Raises
-        ------
-        Died
-            The process ended before that, or reached a limit and was ended.
+        It is made here where the process ended before that, or reached a limit and was ended.
         """
         process = self.start()
         begun = time.monotonic()
-        is_over = False
+        message = None
         try:
             self._send(process, content)
-            while not is_over:
+            while not isinstance(message, Ended):
                 message = self._receive(process, begun)
-                is_over = isinstance(message, Ended)
                 yield message
+        except _Died as death:
+            yield Ended(str(death))
         finally:
-            if not is_over:  # it is in the middle of something
+            if not isinstance(message, Ended):  # it is in the middle of something
                 self.close()
 
     def _send(self, process: Process, content: Any) -> None:
@@ -245,18 +243,18 @@ class Child:
         try:
             self._connection.send_bytes(packed)
         except OSError:
-            raise Died(process.describe_end()) from None
+            raise _Died(process.describe_end()) from None
 
     def _receive(self, process: Process, begun: float) -> Any:
         while not self._connection.poll(LOOK_SECONDS):
             if excess := self._excess(process, begun):
-                raise Died(excess)
+                raise _Died(excess)
         try:
             message = self._connection.recv()
         except (EOFError, OSError):
-            raise Died(process.describe_end()) from None
+            raise _Died(process.describe_end()) from None
         if excess := self._excess(process, begun):  # also of one that talks all the time
-            raise Died(excess)
+            raise _Died(excess)
         return message
 
     def _excess(self, process: Process, begun: float) -> str:
@@ -264,7 +262,7 @@ class Child:
         seconds, memory = self._limits
         if seconds is not None and time.monotonic() - begun > seconds:
             return f"it took longer than the {seconds:g} s that a group may take, loading its model included."
-        if memory is not None and (resident := resident_memory(process.pid)) > memory:
+        if memory is not None and (resident := _resident_memory(process.pid)) > memory:
             return f"it held {resident / GIB:.2f} GiB, more than the {memory / GIB:.2f} GiB that a group may hold."
         return ""
 
@@ -282,7 +280,7 @@ class Child:
             process.close()
 
 
-def last_lines(text: str) -> str:
+def _last_lines(text: str) -> str:
     """Return the last lines of an output as one, or those in which Python says how and where it crashed."""
     text = text.partition("\nExtension modules:")[0]  # hundreds of names, at the end of a crash
     crash = text.rfind("Fatal Python error")
@@ -291,11 +289,11 @@ def last_lines(text: str) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in " | ".join(shown))
 
 
-def resident_memory(pid: int) -> int:
+def _resident_memory(pid: int) -> int:
     """Return how many bytes a process and all that it started hold in memory; 0 if it is gone."""
     try:
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
         children = [pid for path in Path(f"/proc/{pid}/task").glob("*/children") for pid in path.read_text().split()]
     except OSError:
         return 0
-    return pages * os.sysconf("SC_PAGE_SIZE") + sum(resident_memory(int(child)) for child in children)
+    return pages * os.sysconf("SC_PAGE_SIZE") + sum(_resident_memory(int(child)) for child in children)

@@ -38,11 +38,11 @@ MEMBER = "seal"
 LARGEST = 2**36  # bytes that are read of a file, if its reader knows no better limit
 LARGEST_JSON = 2**28  # a manifest of 100,000 cells has 30 MB
 TYPES = {h5py.h5t.INTEGER, h5py.h5t.FLOAT, h5py.h5t.ENUM, h5py.h5t.STRING}
+# What h5py, json, msgspec and the readers of their content raise for a file that is not as it should be.
 BROKEN = (
     *(OSError, LookupError, ValueError, TypeError, AttributeError, RuntimeError, MemoryError, ArithmeticError),
     msgspec.ValidationError,
 )
-"""What h5py, json, msgspec and the readers of their content raise for a file that is not as it should be."""
 
 Shape = tuple[int | EllipsisType, ...]
 
@@ -78,11 +78,6 @@ def is_sealed(path: str | os.PathLike[str], kind: str) -> bool:
     start = MARK + kind.encode() + b","
     with open_regular(path) as file:
         return file.read(len(start)) == start
-
-
-def check(path: str | os.PathLike[str], kind: str, limit: int = LARGEST) -> None:
-    """Raise `SealError` unless a file is as it was sealed; its content is not looked at."""
-    _check(read_bytes(path, limit), kind)
 
 
 def _check(content: bytes, kind: str) -> bytes:
@@ -176,8 +171,7 @@ class Hdf5:
     def array(self, name: str, dtype: DTypeLike | None = None, shape: Shape | None = None) -> NDArray[Any]:
         """Return an array, once `check` has found nothing wrong with it."""
         self.check(name, dtype, shape)
-        values: NDArray[Any] = np.asarray(self.arrays[name][()])
-        return values
+        return np.asarray(self.arrays[name][()])
 
     def check(self, name: str, dtype: DTypeLike | None = None, shape: Shape | None = None) -> None:
         """Check what an array declares, before anything of it is read.

@@ -27,7 +27,6 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from decimal import Decimal
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import IO, Any
@@ -96,9 +95,7 @@ _DOTTED = re.compile(r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.
 TOO_DEEP = f"it is nested too deeply; expected at most {limits.FILE_LEVELS} levels of tables and lists"
 
 
-def read_toml(
-    source: str | os.PathLike[str] | Traversable, kind: str, *, parse_float: Callable[[str], Any] = float
-) -> dict[str, Any]:
+def read_toml(source: str | os.PathLike[str] | Traversable, kind: str) -> dict[str, Any]:
     """Read a TOML file.
 
     Parameters
@@ -107,8 +104,6 @@ def read_toml(
         The file.
     kind : str
         What it is, for errors: ``"the suite"``.
-    parse_float : callable, default float
-        What makes a number of its text.
 
     Raises
     ------
@@ -129,7 +124,7 @@ def read_toml(
     if any(key[0].count(".") > limits.FILE_LEVELS for key in _DOTTED.finditer(text)):
         raise UsageError(f"{name}: expected keys of at most {limits.FILE_LEVELS} parts")
     try:
-        table = tomllib.loads(text, parse_float=parse_float)
+        table = tomllib.loads(text)
         _check_values(table, name, 0)
     except UsageError:
         raise
@@ -149,7 +144,7 @@ def _check_values(value: Any, name: str, level: int) -> None:
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         digits = int(value.bit_length() * math.log10(2)) + 1
         raise UsageError(f"{name} should be a number of 64 bits, received one of {digits} digits")
-    if isinstance(value, float | Decimal) and not math.isfinite(value):
+    if isinstance(value, float) and not math.isfinite(value):
         raise UsageError(f"{name} should be a finite number, received {value}")
     children: Iterable[tuple[Any, Any]] = ()
     if isinstance(value, dict):
@@ -302,7 +297,7 @@ def find_arrays(file: h5py.File, *, shared: bool = False) -> Iterator[tuple[str,
                 storage = item.id.get_create_plist()
                 if storage.get_layout() not in LAYOUTS or storage.get_external_count():
                     raise SealError(f"{path} has its values in another file")
-                check_chunks(path, item)
+                _check_chunks(path, item)
                 yield path, item
             else:
                 raise SealError(f"{path} should be a group or an array, received {type(item).__name__}")
@@ -329,7 +324,7 @@ def check_hdf5(path: Path, file: IO[bytes] | None = None) -> None:
     _check_unpacked(path, unpacked, packed)
 
 
-def check_chunks(name: str, array: h5py.Dataset) -> None:
+def _check_chunks(name: str, array: h5py.Dataset) -> None:
     """Raise `SealError` unless the chunks of an array hold what they declare, and declare no more than the array.
 
     HDF5 reads a whole chunk for one value of it, unpacks whatever its stream holds, however long the chunk should be,
@@ -469,8 +464,8 @@ def check_answers(
             reason = in_one_line(output)
             raise DeploymentError(f"{path} cannot be opened: {reason or f'{program} refuses it'}")
     raise DeploymentError(
-        f"{path} {outcome}, in a process of its own. The file is broken or crafted, or this machine has too little "
-        "memory for it. Convert the network again."
+        f"{path} {outcome}. The file is broken or crafted, or this machine has too little memory for it. Convert the "
+        "network again."
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from robustcmp.processes import Child, Died, Limits
+from robustcmp.processes import Child, Ended, Limits
 
 from .material import environment
 
@@ -73,10 +73,9 @@ def trials(
         child = Child("soak.readers:serve", LIMITS, environment())
         try:
             for number in range(first, count, workers):
-                try:
-                    outcome = next(iter([*child.request((reader, material, seed, number))]))
-                except Died as death:
-                    outcome = {"outcome": "died", "why": str(death)}
+                outcome, *_ = child.request((reader, material, seed, number))
+                if isinstance(outcome, Ended):
+                    outcome = {"outcome": "died", "why": outcome.reason}
                 tally.add(number, outcome)
                 shown()
         finally:

@@ -202,17 +202,11 @@ def _stack(results: Results, pairs: Pairs, attack: str, measure: str) -> NDArray
     stacked = []
     for deployed, source in pairs:
         if all(seed in results.seeds(model, attack) for model, seed in (deployed, source)):
-            stacked.append([_select_training(results, key, attack, measure) for key in (deployed, source)])
+            stacked.append([results.values(model, attack, measure, seed)[0] for model, seed in (deployed, source)])
     if not stacked:
         return None
     values = np.array(stacked, np.float64).swapaxes(0, 1)
     return values[:, :, :1] if results.attack_records[attack].deterministic else values
-
-
-def _select_training(results: Results, key: Key, attack: str, measure: str) -> NDArray[Any]:
-    model, seed = key
-    values: NDArray[Any] = results.values(model, attack, measure)[results.seeds(model, attack).index(seed)]
-    return values
 
 
 def _compare_success(deployed: NDArray[np.float64], source: NDArray[np.float64], margin: float) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -83,12 +82,10 @@ class ExactPixel:
 
     def __init__(self, results: Results):
         self._results = results
-
-    @cached_property
-    def _draws(self) -> dict[str, PositionDraws]:
-        records = self._results.attack_records
-        draws = {name: record.position_draws for name, record in records.items() if record.position_draws}
-        return {name: each for name, each in draws.items() if each.vulnerable in self._results.arrays}
+        self._draws: dict[str, PositionDraws] = {}
+        for name, record in results.attack_records.items():
+            if record.position_draws and record.position_draws.vulnerable in results.arrays:
+                self._draws[name] = record.position_draws
 
     @property
     def attacks(self) -> list[str]:
@@ -182,7 +179,6 @@ class Trainings:
 
     def __init__(self, results: Results):
         self._results = results
-        self._differences: dict[tuple[str, str, str], Interval] = {}
 
     def rates(self, model: str, attack: str) -> NDArray[np.float64]:
         """Return the mean success rate of each training that ran, (training seeds,)."""
@@ -208,12 +204,6 @@ class Trainings:
         runs: Welch's, or the paired one where their trainings are twins, which are then resampled together. NaN if a
         framework has one training.
         """
-        key = (attack, a, b)  # a run of six frameworks has 45, which take seconds; the terminal and the page show them
-        if key not in self._differences:
-            self._differences[key] = self._difference_interval(*key)
-        return self._differences[key]
-
-    def _difference_interval(self, attack: str, a: str, b: str) -> Interval:
         results = self._results
         fallen = results.exact_pixel.probabilities(attack)
         fallen = fallen or {model: results.values(model, attack).mean(axis=1) for model in (a, b)}

@@ -9,23 +9,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pandas
 from numpy.typing import NDArray
 
-from ..errors import SealError, UsageError, check_count
+from ..errors import SealError, UsageError
 from ..records.answers import Checked, Contested
 from ..sealed import Hdf5
 from .statistics import mantel
-from .twins import mask_twins
+from .twins import Key, Twins
 
 if TYPE_CHECKING:
     import xarray
 
     from .results import Results
 
+Answer = TypeVar("Answer")
 PICKS = 50
 """Random choices of other models for each trained model."""
 COLUMNS = ("attack", "model", "models", "images", "success_rate", "low", "high")
@@ -49,20 +50,16 @@ class Conditioning:
     def __init__(self, results: Results, contested: Contested):
         self._results = results
         self._contested = contested
+        self.attacks = contested.attacks
         self._names = np.array([model["name"] for model in results.manifest["models"]])
         shape = len(self._names), len(contested.attacks)
         self._common = np.full(shape, math.nan)  # rates on the images that all models classify correctly
         for row, model in enumerate(results.manifest["models"]):
             for column, attack in enumerate(contested.attacks):
-                seeds = results.seeds(model["name"], attack)
-                if model["training_seed"] in seeds:
-                    values = results.values(model["name"], attack)[seeds.index(model["training_seed"])]
-                    self._common[row, column] = values.mean()
-
-    @property
-    def attacks(self) -> list[str]:
-        """The attacks that were run on contested images."""
-        return self._contested.attacks
+                name = model["name"]
+                seed = model["training_seed"]
+                if seed in results.seeds(name, attack):
+                    self._common[row, column] = results.values(name, attack, training_seed=seed).mean()
 
     def rates(self, model: int, others: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return a model's rates on the subsets of itself and growing numbers of others.
@@ -89,13 +86,8 @@ class Conditioning:
         rates = (common * self._common[model] + each * subsets @ fallen.T) / images[:, None]
         return rates, images
 
-    def curve(self, picks: int = PICKS) -> pandas.DataFrame:
+    def curve(self) -> pandas.DataFrame:
         """Return the rates against the number of models that the subset is conditioned on.
-
-        Parameters
-        ----------
-        picks : int, default 50
-            How many random orders of the other trained models are tried for each of them.
 
         Returns
         -------
@@ -111,7 +103,7 @@ class Conditioning:
         images: dict[str, list[NDArray[np.float64]]] = {}
         for model, name in enumerate(self._names):
             others = np.delete(np.arange(total), model)
-            for _ in range(check_count("picks", picks)):
+            for _ in range(PICKS):
                 of_pick, images_of_pick = self.rates(model, rng.permutation(others))
                 rates.setdefault(name, []).append(of_pick)
                 images.setdefault(name, []).append(images_of_pick)
@@ -146,7 +138,7 @@ def read_transferred(results: Results) -> xarray.Dataset | None:
         if counts.dtype != np.int64 or counts.shape != shape or (counts < 0).any():
             raise SealError(f"counts should be int64 {shape}, received {counts.dtype} {counts.shape}")
         _check_attacks(attacks, results)
-        return as_dataset(counts, results.labels, attacks)
+        return _as_dataset(counts, results.labels, attacks)
 
     return results.run.read_answer("transfer", read)
 
@@ -169,15 +161,17 @@ def _check_attacks(attacks: list[str], results: Results) -> None:
         raise SealError(f"expected attacks among {', '.join(results.attacks)}, received {attacks}")
 
 
-def not_stored(answer: str) -> UsageError:
-    """Return the error for what an opened run does not have and its models would be needed for."""
-    return UsageError(
-        f"this run was stored without {answer}, and its models are not loaded. Call robustcmp.evaluate with the same "
-        f"models and out, then run_{answer}() on the result."
-    )
+def require(answer: Answer | None, name: str) -> Answer:
+    """Return a stored answer, or raise `UsageError` for what a run does not have and its models are needed for."""
+    if answer is None:
+        raise UsageError(
+            f"this run was stored without {name}, and its models are not loaded. Call robustcmp.evaluate with the same "
+            f"models and out, then run_{name}() on the result."
+        )
+    return answer
 
 
-def as_dataset(counts: NDArray[np.int64], models: Sequence[str], attacks: Sequence[str]) -> xarray.Dataset:
+def _as_dataset(counts: NDArray[np.int64], models: Sequence[str], attacks: Sequence[str]) -> xarray.Dataset:
     """Return counts as shares over (source, target, attack).
 
     ``of_all`` is the share of all attacked images, ``of_successes`` that of those that succeeded on the source, NaN
@@ -199,16 +193,15 @@ def average_blocks(results: Results) -> pandas.DataFrame:
     ``"within"`` for all of them, ``"across"``), pairs, of_all, of_successes, p (of ``"within"``: that transfer there is
     not larger than across). Blocks without pairs are left out.
     """
-    if results.transferred is None:
-        raise not_stored("transfer")
+    transferred = require(results.transferred, "transfer")
     places = [position for position, (name, _) in enumerate(results.keys) if name in results.sources]
     names = np.array([results.keys[position][0] for position in places])
-    left_out = mask_twins(results.twins, results.keys)[np.ix_(places, places)]
+    left_out = _mask_twins(results.twins, results.keys)[np.ix_(places, places)]
     other = ~np.eye(len(names), dtype=np.bool_) & ~left_out
     same = names[:, None] == names
     masks = {f"within {name}": same & other & (names == name)[:, None] for name in dict.fromkeys(names.tolist())}
     masks |= {"within": same & other, "across": ~same & other}
-    transfer = results.transferred.isel(source=places, target=places)
+    transfer = transferred.isel(source=places, target=places)
     rows = []
     for attack in transfer.attack.values.tolist():
         of_all = transfer.of_all.sel(attack=attack).values
@@ -233,3 +226,13 @@ def _mean(shares: NDArray[np.float64]) -> float:
     """Return the mean of the shares that are known, NaN without one."""
     finite = shares[np.isfinite(shares)]
     return float(finite.mean()) if finite.size else math.nan
+
+
+def _mask_twins(twins: Sequence[Twins], models: Sequence[Key]) -> NDArray[np.bool_]:
+    """Return which pairs of models are twins, (models, models)."""
+    mask = np.zeros((len(models), len(models)), np.bool_)
+    for pair in twins:
+        i = models.index(pair.a)
+        j = models.index(pair.b)
+        mask[i, j] = mask[j, i] = True
+    return mask

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri, stdtr, stdtrit
 
 from ..errors import UsageError
 from .statistics.foundations import NO_VARIANCE, check_fraction
@@ -131,7 +132,7 @@ class Gate(msgspec.Struct, frozen=True):
     outcome: Outcome
 
 
-class ModelPair:
+class _ModelPair:
     """How often a baseline and a new model were fooled by one attack on the same images.
 
     Attributes
@@ -140,6 +141,10 @@ class ModelPair:
         The attack.
     baseline, new : ndarray of float64, shape (trainings, images)
         The share of repeats in which each image was fooled, in [0, 1].
+    difference : float
+        How much more often the new model is fooled, in [-1, 1].
+    is_informative : bool
+        Whether the attack fools neither too few nor too many images of both models.
     unit : str
         ``"training"`` if both have several trainings. What images say bounds it then as well, so that trainings that
         happen to agree are not certainty.
@@ -152,6 +157,9 @@ class ModelPair:
         self.attack = attack
         self.baseline = baseline
         self.new = new
+        self.difference = float(new.mean() - baseline.mean())
+        rates = (float(baseline.mean()), float(new.mean()))
+        self.is_informative = max(rates) >= UNINFORMATIVE and min(rates) <= 1 - UNINFORMATIVE
         self.unit: Unit = "training" if trainings > 1 else "image"
         self._images = pair_rates(new.mean(axis=0), baseline.mean(axis=0), repeats if trainings == 1 else 1)
         self._error = 0.0
@@ -161,17 +169,6 @@ class ModelPair:
             self._df = trainings - 1
         elif trainings > 1:
             self._error, self._df = standard_error(new.mean(axis=1), baseline.mean(axis=1))
-
-    @property
-    def difference(self) -> float:
-        """How much more often the new model is fooled, in [-1, 1]."""
-        return float(self.new.mean() - self.baseline.mean())
-
-    @property
-    def is_informative(self) -> bool:
-        """Whether the attack fools neither too few nor too many images of both models."""
-        rates = (float(self.baseline.mean()), float(self.new.mean()))
-        return max(rates) >= UNINFORMATIVE and min(rates) <= 1 - UNINFORMATIVE
 
     def p_below(self, margin: float) -> float:
         """Return the p value of the hypothesis that the difference is at least the margin."""
@@ -186,20 +183,14 @@ class ModelPair:
         low, high = self._images.interval()
         if self._error**2 <= NO_VARIANCE:
             return low, high
-        from scipy.special import stdtrit
-
         half = float(stdtrit(self._df, 1 - LEVEL)) * self._error
         return min(low, self.difference - half), max(high, self.difference + half)
 
-    def images_needed(self, margin: float, power: float) -> int | None:
-        """Return how many images would show that the difference is below the margin, None if it is near or above it."""
-        return self._images_for(max(self._images.difference, 0.0), margin, power)
+    def images_needed(self, difference: float, margin: float, power: float) -> int | None:
+        """Return how many images would show that a difference is below the margin.
 
-    def images_if_equal(self, margin: float, power: float) -> int | None:
-        """Return how many images would show it if the models are equal, None where trainings decide."""
-        return self._images_for(0.0, margin, power)
-
-    def _images_for(self, difference: float, margin: float, power: float) -> int | None:
+        None where trainings decide, or if it is near the margin or above it.
+        """
         if self.unit == "training" or difference > NEAR_MARGIN * margin:
             return None
         needed = images_to_show(self._images.discordance, margin, power, difference)
@@ -210,8 +201,6 @@ class ModelPair:
         """Return the probability of trainings' means at least as far below the margin; 0 if they do not vary."""
         if self._error**2 <= NO_VARIANCE:
             return 0.0
-        from scipy.special import stdtr
-
         return float(stdtr(self._df, distance / self._error))
 
 
@@ -226,7 +215,7 @@ def open_gate(results: Results, margin: float = MARGIN, accuracy_margin: float |
     baseline, *others = results.models
     attacks: list[AttackVerdict] = []
     for model in others:
-        for verdict in judge_attacks(model, _pairs(results, baseline, model), margin):
+        for verdict in _judge_attacks(model, _pairs(results, baseline, model), margin):
             rates = [results.rounded_rate(name, verdict.attack) for name in (baseline, model)]
             if not any(map(math.isnan, rates)):
                 verdict = msgspec.structs.replace(verdict, baseline_rounded=rates[0], rounded=rates[1])
@@ -249,12 +238,12 @@ def _decide(attacks: Sequence[AttackVerdict], accuracies: Sequence[AccuracyVerdi
     return "passed" if every_model and not_easier and holds else "not shown"
 
 
-def judge_attacks(model: str, pairs: Sequence[ModelPair], margin: float) -> list[AttackVerdict]:
+def _judge_attacks(model: str, pairs: Sequence[_ModelPair], margin: float) -> list[AttackVerdict]:
     """Return the verdict of each attack on a new model."""
     informative = [pair for pair in pairs if pair.is_informative]
     adjusted = holm([pair.p_above(margin) for pair in informative])
     p_easier = {pair.attack: p for pair, p in zip(informative, adjusted, strict=True)}
-    power = power_of_each(len(informative))
+    power = _power_of_each(len(informative))
     verdicts = []
     for pair in pairs:
         answer: AttackAnswer = "not shown"
@@ -265,6 +254,7 @@ def judge_attacks(model: str, pairs: Sequence[ModelPair], margin: float) -> list
         elif p_easier[pair.attack] < LEVEL:
             answer = "easier"
         low, high = pair.interval()
+        disadvantage = max(pair.difference, 0.0)
         verdicts.append(
             AttackVerdict(
                 model=model,
@@ -277,32 +267,27 @@ def judge_attacks(model: str, pairs: Sequence[ModelPair], margin: float) -> list
                 p_easier=p_easier.get(pair.attack),
                 unit=pair.unit,
                 images=pair.new.shape[1],
-                images_needed=pair.images_needed(margin, power) if answer == "not shown" else None,
+                images_needed=pair.images_needed(disadvantage, margin, power) if answer == "not shown" else None,
             )
         )
     return verdicts
 
 
-class PlannedAttack(NamedTuple):
-    """How many images show that a new model is not easier to fool under an attack; None where images cannot show it."""
-
-    model: str
-    attack: str
-    images: int | None
-
-
-def plan_gate(results: Results, margin: float) -> list[PlannedAttack]:
+def plan_gate(results: Results, margin: float) -> list[dict[str, Any]]:
     """Return how many images a gate needs for 80 % power over all informative attacks, from a run of the same models.
 
-    The models' difference is taken as zero, and how often they disagree as it was found.
+    The models' difference is taken as zero, and how often they disagree as it was found. A dict for each new model and
+    attack: model, attack, and images, None where images cannot show it.
     """
     check_fraction("margin", margin)
     baseline, *others = results.models
     planned = []
     for model in others:
         pairs = [pair for pair in _pairs(results, baseline, model) if pair.is_informative]
-        power = power_of_each(len(pairs))
-        planned += [PlannedAttack(model, pair.attack, pair.images_if_equal(margin, power)) for pair in pairs]
+        power = _power_of_each(len(pairs))
+        for pair in pairs:
+            images = pair.images_needed(0.0, margin, power)
+            planned.append({"model": model, "attack": pair.attack, "images": images})
     return planned
 
 
@@ -336,17 +321,15 @@ def smallest_margin(images: int) -> float:
     >>> round(smallest_margin(1000), 3)
     0.018
     """
-    from scipy.special import ndtri
-
     return float(ndtri(1 - LEVEL) + ndtri(POWER)) * math.sqrt(USUAL_DISCORDANCE / images)
 
 
-def power_of_each(attacks: int) -> float:
+def _power_of_each(attacks: int) -> float:
     """Return the power that each of several attacks needs, so that all of them are shown with 80 % (Bonferroni)."""
     return 1 - (1 - POWER) / max(attacks, 1)
 
 
-def _pairs(results: Results, baseline: str, model: str) -> list[ModelPair]:
+def _pairs(results: Results, baseline: str, model: str) -> list[_ModelPair]:
     """Return what every attack did that both models ran."""
     pairs = []
     for attack in results.attacks:
@@ -361,7 +344,7 @@ def _pairs(results: Results, baseline: str, model: str) -> list[ModelPair]:
         order = match_twins(results.twins, model, baseline, *reversed(seeds))
         old = shares[baseline] if order is None else shares[baseline][order]
         repeats = success.shape[1] if expected is None else 1
-        pairs.append(ModelPair(attack, old, shares[model], repeats, paired=order is not None))
+        pairs.append(_ModelPair(attack, old, shares[model], repeats, paired=order is not None))
     return pairs
 
 

@@ -23,7 +23,7 @@ NO_SPREAD = 1e-9
 """Success rates nearer than this are the same: counts differ by 1/n or not at all."""
 
 
-def common_attacks(rates: Rates) -> list[str]:
+def _common_attacks(rates: Rates) -> list[str]:
     """Return the attacks that every model has a success rate for, in the order of the first model."""
     models = list(rates.values())
     return [
@@ -52,18 +52,18 @@ def indicator_terms(rates: Rates) -> dict[str, dict[str, float]]:
         A rate is outside [0, 1].
     """
     terms: dict[str, dict[str, float]] = {model: {} for model in rates}
-    for attack in common_attacks(rates):
+    for attack in _common_attacks(rates):
         values = np.array([rates[model][attack] for model in rates], np.float64)
         if values.min() < 0 or values.max() > 1:
             raise UsageError(
                 f"success rates should be in [0, 1], received {values.min()} to {values.max()} for {attack!r}"
             )
-        for model, term in zip(rates, relative(values), strict=True):
+        for model, term in zip(rates, _relative(values), strict=True):
             terms[model][attack] = float(term)
     return terms
 
 
-def relative(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def _relative(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return where values lie between the smallest and the largest along the last axis, 0 where these are the same."""
     low = values.min(axis=-1, keepdims=True)
     spread = values.max(axis=-1, keepdims=True) - low
@@ -103,7 +103,7 @@ def robustness_indicator(rates: Rates) -> dict[str, float]:
     return {model: float(sum(values.values())) for model, values in indicator_terms(rates).items()}
 
 
-def variants(rates: Rates) -> dict[str, dict[str, float]]:
+def _variants(rates: Rates) -> dict[str, dict[str, float]]:
     """Return R as it is and as it would be: without each attack in turn, and without each model in turn.
 
     Parameters
@@ -118,11 +118,11 @@ def variants(rates: Rates) -> dict[str, dict[str, float]]:
 
     Examples
     --------
-    >>> variants({"a": {"fgsm": 0.2, "pixel": 0.1}, "b": {"fgsm": 0.4, "pixel": 0.0}})
+    >>> _variants({"a": {"fgsm": 0.2, "pixel": 0.1}, "b": {"fgsm": 0.4, "pixel": 0.0}})
     {'all': {'a': 1.0, 'b': 1.0}, 'without fgsm': {'a': 1.0, 'b': 0.0}, 'without pixel': {'a': 0.0, 'b': 1.0}}
     """
     indicators = {"all": robustness_indicator(rates)}
-    attacks = common_attacks(rates)
+    attacks = _common_attacks(rates)
     for attack in attacks if len(attacks) > 1 else []:
         left = {
             model: {a: rate for a, rate in attack_rates.items() if a != attack} for model, attack_rates in rates.items()
@@ -140,7 +140,7 @@ DISTANCE_QUANTILES = (0.5, 0.25, 0.1)
 
 def find_variants(results: Results) -> dict[str, dict[str, float]]:
     """Return R under other rules: without each attack and each model in turn, and from distances."""
-    indicators = variants(results.rates(results.indicator_attacks))
+    indicators = _variants(results.rates(results.indicator_attacks))
     for q in DISTANCE_QUANTILES:
         total = np.zeros(len(results.models))
         counted = []
@@ -148,7 +148,7 @@ def find_variants(results: Results) -> dict[str, dict[str, float]]:
             norm = results.attack_records[attack].norm
             distances = np.array([results.distances.quantile(model, attack, norm, q) for model in results.models])
             if np.isfinite(distances).all():
-                total = total + relative(-distances)
+                total = total + _relative(-distances)
                 counted.append(attack)
         if counted:
             name = f"from distances at {q:.0%} of the images ({', '.join(counted)})"
@@ -183,7 +183,7 @@ def indicator_ranges(
     """
     names = list(outcomes[0].success)
     values = [np.stack([attack_outcomes.success[name].mean(axis=1) for attack_outcomes in outcomes]) for name in names]
-    totals = relative(np.stack(resample_rates(values, resamples, seed), axis=-1)).sum(axis=1)
+    totals = _relative(np.stack(resample_rates(values, resamples, seed), axis=-1)).sum(axis=1)
     rounded = totals.round(9)
     below, at_most = (
         compare(rounded[:, None, :], rounded[:, :, None]).sum(axis=2) for compare in (np.less, np.less_equal)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ..errors import UsageError, unknown
 from ..records.answers import Checked
-from ..records.attack import OWN_NAMES, AttackRecord
+from ..records.attack import OWN_NAMES
 from ..records.manifest import attack_records
 from ..records.results_file import Arrays, make_dataset
 from ..records.store import Run
@@ -26,7 +26,7 @@ from .indicator import IndicatorRange, indicator_ranges, robustness_indicator
 from .outcomes import Outcomes, collect_outcomes
 from .significance import Level, has_framework_level, run_tests
 from .statistics import NO_EVIDENCE, Interval, bootstrap_interval, wilson_interval
-from .twins import Key, Twins, read_key
+from .twins import Twins, read_key
 from .verdicts import Verdict, decide
 
 if TYPE_CHECKING:
@@ -48,51 +48,51 @@ class Results:
         The variables and the axes of `Evaluation.dataset`, by their names.
     manifest : dict
         What was requested and used: suite, models, versions, hardware, digests.
+    on_all_images : bool
+        Whether all images are attacked, and one that a model misclassifies has fallen.
+    has_deployments : bool
+        Whether deployed networks stand beside the trained models that they were converted from.
+    models : list of str
+        The models' names, in the order in which they were passed.
+    has_several_trainings : bool
+        Whether a framework has two trainings or more.
+    keys : list of (str, int)
+        The trained models' names and training seeds, in the order of the manifest.
+    labels : list of str
+        The trained models: ``torch``, or ``torch/3`` where there are several trainings.
+    sources : list of str
+        The models that are compared with each other: all but deployed networks beside their source.
+    attacks : list of str
+        The attacks' names, in the order of the suite.
+    attack_records : dict of str to AttackRecord
+        The record of each attack, by its name.
+    twins : list of Twins
+        The pairs of trained models that began from the same weights.
     """
 
     def __init__(self, run: Run, arrays: Arrays, manifest: dict[str, Any]):
         self.run = run
         self.arrays = arrays
         self.manifest = manifest
-        self._intervals: dict[tuple[str, str, int | None], Interval] = {}
+        self.on_all_images = manifest["images"].get("subset") == "all"
+        self.has_deployments = bool(manifest.get("deployments"))
+        self.models: list[str] = list(dict.fromkeys(model["name"] for model in manifest["models"]))
+        self.keys = [read_key((model["name"], model["training_seed"])) for model in manifest["models"]]
+        self.has_several_trainings = len(self.keys) > len(self.models)
+        self.labels = [f"{name}/{seed}" if self.has_several_trainings else name for name, seed in self.keys]
+        deployed = {read_key(entry["model"]) for entry in manifest.get("deployments", [])}
+        self.sources = list(dict.fromkeys(key[0] for key in self.keys if key not in deployed))
+        self.attacks: list[str] = arrays["attack"].tolist()
+        self.attack_records = attack_records(manifest)
+        self.twins = [
+            Twins(read_key(pair["a"]), read_key(pair["b"]), pair["correlation"]) for pair in manifest.get("twins", [])
+        ]
         self._tests: dict[Level | None, pandas.DataFrame] = {}
 
     @cached_property
     def dataset(self) -> xarray.Dataset:
         """Every outcome with its axes; see `Evaluation.dataset`."""
         return make_dataset(self.arrays, self.attack_records)
-
-    @cached_property
-    def models(self) -> list[str]:
-        """The models' names, in the order in which they were passed."""
-        return list(dict.fromkeys(model["name"] for model in self.manifest["models"]))
-
-    @cached_property
-    def sources(self) -> list[str]:
-        """The models that are compared with each other: all but deployed networks beside their source."""
-        deployed = {read_key(entry["model"]) for entry in self.manifest.get("deployments", [])}
-        return list(dict.fromkeys(key[0] for key in self.keys if key not in deployed))
-
-    @cached_property
-    def labels(self) -> list[str]:
-        """The trained models: ``torch``, or ``torch/3`` where there are several trainings."""
-        return [f"{name}/{seed}" if self.has_several_trainings else name for name, seed in self.keys]
-
-    @cached_property
-    def keys(self) -> list[Key]:
-        """The trained models' names and training seeds, in the order of the labels."""
-        return [read_key((model["name"], model["training_seed"])) for model in self.manifest["models"]]
-
-    @cached_property
-    def twins(self) -> list[Twins]:
-        """The pairs of trained models that began from the same weights."""
-        pairs = self.manifest.get("twins", [])
-        return [Twins(read_key(pair["a"]), read_key(pair["b"]), pair["correlation"]) for pair in pairs]
-
-    @property
-    def has_several_trainings(self) -> bool:
-        """Whether a framework has two trainings or more."""
-        return len(self.manifest["models"]) > len(self.models)
 
     def seeds(self, model: str, attack: str) -> list[int]:
         """Return the training seeds of a model that ran an attack."""
@@ -107,17 +107,6 @@ class Results:
         single = [name for name in self.sources if counts[name] == 1]
         return single if len(single) < len(self.sources) else []
 
-    @cached_property
-    def attacks(self) -> list[str]:
-        """The attacks' names, in the order of the suite."""
-        attacks: list[str] = self.arrays["attack"].tolist()
-        return attacks
-
-    @cached_property
-    def attack_records(self) -> dict[str, AttackRecord]:
-        """The record of each attack, by its name."""
-        return attack_records(self.manifest)
-
     def repeats(self, attack: str) -> int:
         """Return how many repeats an attack has; those of a deterministic one are all the same."""
         return int(self.arrays["repeats"][self.attacks.index(attack)])
@@ -127,8 +116,8 @@ class Results:
         pairs = zip(self.labels, self.manifest["models"], strict=True)
         return {label: model[lack] for label, model in pairs if model.get(lack)}
 
-    def values(self, model: str, attack: str, name: str = "success") -> NDArray[Any]:
-        """Return a variable of one model and attack, (training seeds that ran, …).
+    def values(self, model: str, attack: str, name: str = "success", training_seed: int | None = None) -> NDArray[Any]:
+        """Return a variable of one model and attack, (training seeds that ran, …), or of one training, (1, …).
 
         Over repeats of the attack and images, unless it is an extra that no repeat changes, or over ε.
         """
@@ -137,6 +126,9 @@ class Results:
         if name in extras and name not in self.arrays:
             name = "success"  # no model ran the attack, so nothing is left of this one either
         values: NDArray[Any] = self.arrays[name][i, self.arrays["ran"][i, :, k], k]
+        if training_seed is not None:
+            self._cell_key(model, attack, training_seed)  # or there is none
+            values = values[[self.seeds(model, attack).index(training_seed)]]
         has_repeats = extras[name].per_repeat if name in extras else name in OWN_NAMES
         return values[:, : self.repeats(attack)] if has_repeats else values
 
@@ -173,11 +165,6 @@ class Results:
     def indicator_attacks(self) -> list[str]:
         """The attacks that R sums over: those that every trained model ran, without references beside R."""
         return [attack for attack in self.common_attacks if self.attack_records[attack].in_indicator]
-
-    @property
-    def on_all_images(self) -> bool:
-        """Whether all images are attacked, and one that a model misclassifies has fallen."""
-        return bool(self.manifest["images"].get("subset") == "all")
 
     def _cell_key(self, model: str, attack: str, training_seed: int | None = None, repeat: int = 0) -> str:
         """Return the key of a cell; without `training_seed` of the model's smallest one."""
@@ -226,24 +213,18 @@ class Results:
 
     def interval(self, model: str, attack: str, *, training_seed: int | None = None) -> Interval:
         """Return the 95 % interval of a model's mean success rate, over images."""
-        success = self.values(model, attack)
-        if training_seed is not None:
-            self._cell_key(model, attack, training_seed)  # or there is none
-            success = success[[self.seeds(model, attack).index(training_seed)]]
+        success = self.values(model, attack, training_seed=training_seed)
         if not success.size:
             return NO_EVIDENCE
         if self.attack_records[attack].deterministic and len(success) == 1:
             return wilson_interval(int(np.count_nonzero(success[0, 0])), success.shape[-1])
-        cell = model, attack, training_seed
-        if cell not in self._intervals:
-            self._intervals[cell] = bootstrap_interval(success.mean(axis=(0, 1)))
-        return self._intervals[cell]
+        return bootstrap_interval(success.mean(axis=(0, 1)))
 
-    def repeat_std(self, model: str, attack: str) -> float:
+    def repeat_std(self, model: str, attack: str, *, training_seed: int | None = None) -> float:
         """Return the standard deviation of the success rate over repeats, within a training (root mean square)."""
-        return (
-            0.0 if self.attack_records[attack].deterministic else root_mean_std(self.values(model, attack).mean(axis=2))
-        )
+        if self.attack_records[attack].deterministic:
+            return 0.0
+        return root_mean_std(self.values(model, attack, training_seed=training_seed).mean(axis=2))
 
     def rounded_rate(self, model: str, attack: str) -> float:
         """Return a model's success rate once adversarial images are saved in 8 bits, NaN if it was not measured."""
@@ -292,11 +273,6 @@ class Results:
         return "frameworks" if has_framework_level(self.outcomes) else "models"
 
     @property
-    def has_deployments(self) -> bool:
-        """Whether deployed networks stand beside the trained models that they were converted from."""
-        return bool(self.manifest.get("deployments"))
-
-    @property
     def compares_sources(self) -> bool:
         """Whether the sources are what is compared; not where one of them alone stands beside its deployed networks."""
         return len(self.sources) > 1 or not self.has_deployments
@@ -315,8 +291,6 @@ class Results:
     def verdicts(self) -> list[Verdict]:
         """The answer for each attack, about the `sources`; see `robustcmp.analysis.verdicts.Verdict`."""
         return decide(self)
-
-    # the next comparison -----------------------------------------------------------------------------------------
 
     # checks, transfer, images --------------------------------------------------------------------------------------
 
@@ -339,10 +313,6 @@ class Results:
     def conditioned(self) -> Conditioning | None:
         """Rates on the subsets of fewer models, None if `Evaluation.run_conditioning` has not been run."""
         return read_conditioned(self)
-
-    def forget(self, answer: Literal["checked", "transferred", "conditioned"]) -> None:
-        """Read a stored answer anew when it is asked for next."""
-        self.__dict__.pop(answer, None)
 
     def adversarials(
         self, model: str, attack: str, *, training_seed: int | None = None, repeat: int = 0

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 Key = tuple[str, int]
 """A model's name and training seed."""
 
@@ -57,13 +54,3 @@ def match_twins(
     places = [column for _, column in matches]
     has_one_each = [row for row, _ in matches] == list(range(len(seeds_a)))
     return places if has_one_each and sorted(places) == list(range(len(seeds_b))) else None
-
-
-def mask_twins(twins: Sequence[Twins], models: Sequence[Key]) -> NDArray[np.bool_]:
-    """Return which pairs of models are twins, (models, models)."""
-    mask = np.zeros((len(models), len(models)), np.bool_)
-    for pair in twins:
-        i = models.index(pair.a)
-        j = models.index(pair.b)
-        mask[i, j] = mask[j, i] = True
-    return mask

@@ -173,7 +173,7 @@ def _judge_success(outcomes: Outcomes, results: Results, p: float, alpha: float)
         why = "some frameworks have several trainings and others only one"
     if why:
         return _verdict(outcomes, level, means, math.nan, different=None, why=why, detectable=math.nan)
-    few = few_outcomes(outcomes.image_means, len(rates)) if level == "frameworks" else ""
+    few = _few_outcomes(outcomes.image_means, len(rates)) if level == "frameworks" else ""
     if few:
         verdict = _verdict(outcomes, level, means, p, detectable=math.nan, few=few)
     else:
@@ -240,7 +240,7 @@ def _with_seed_share(verdict: Verdict, values: Mapping[str, NDArray[np.float64]]
     return replace(verdict, seed_share=estimate, seed_low=low, seed_high=high)
 
 
-def few_outcomes(values: NDArray[np.float64], frameworks: int) -> str:
+def _few_outcomes(values: NDArray[np.float64], frameworks: int) -> str:
     """Say how few successes or failures there are where frameworks have fewer than five each on average, else ""."""
     successes = float(values.sum())
     few, end = min((successes, "succeed"), (values.size - successes, "fail"))

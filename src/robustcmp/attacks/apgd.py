@@ -13,8 +13,7 @@ from ..errors import ModelError, UsageError, check_count
 from ..models.classifier import Classifier
 from .ball import Ball, BallAttack, measure, search_in_turn
 from .base import Images, Labels, Perturbed
-from .draws import Draws
-from .gradients import DLR_CLASSES, Logits, LossAndGradient, ask, cross_entropy, dlr, follow
+from .gradients import Logits, LossAndGradient, ask, cross_entropy, follow, margin
 
 CITE = """\
 @inproceedings{croce2020reliable,
@@ -25,10 +24,30 @@ CITE = """\
   eprint        = {2003.01690},
   archiveprefix = {arXiv}
 }"""
-LOSSES = {"ce": cross_entropy, "dlr": dlr}
 START = 0
 MOMENTUM = 0.25
+DLR_CLASSES = 3
 RHO = 0.75  # a step size is halved where fewer steps than this share raised the loss
+
+
+def _dlr(logits: Logits, labels: Labels) -> LossAndGradient:
+    """Return the difference of logits ratio (N,) of Croce and Hein (2020), and its gradient (N, K) up to a factor.
+
+    That is the `margin` over the largest minus the third largest logit, so that no scale of the logits matters.
+    """
+    z = logits.astype(np.float64)
+    rows = np.arange(len(logits))
+    ranked = np.argsort(z, axis=1, kind="stable")
+    first, third = ranked[:, -1], ranked[:, -DLR_CLASSES]
+    width = z[rows, first] - z[rows, third] + 1e-12
+    value, v = margin(logits, labels)
+    v *= width[:, None]  # the gradient times width², which no sign sees
+    v[rows, first] -= value
+    v[rows, third] += value
+    return value / width, v / np.maximum(np.abs(v).max(axis=1, keepdims=True), 1e-300)
+
+
+LOSSES = {"ce": cross_entropy, "dlr": _dlr}
 
 
 class APGD(BallAttack):
@@ -83,7 +102,7 @@ class APGD(BallAttack):
     ):
         if loss not in LOSSES:
             raise UsageError(f'loss should be "ce" or "dlr", received {loss!r}')
-        super().__init__(epsilon, epsilon_colour, norm)
+        super().__init__(epsilon=epsilon, epsilon_colour=epsilon_colour, norm=norm)
         self.loss = loss
         self.steps = check_count("steps", steps, limits.ITERATIONS)
         self.restarts = check_count("restarts", restarts, limits.DIRECTIONS)
@@ -95,7 +114,7 @@ class APGD(BallAttack):
         draws = self.draws(classifier, ball, seed, repeat)
 
         def climb_from(restart: int, left: NDArray[np.int64]) -> Perturbed:
-            start = start_points(ball, draws, left, restart)
+            start = ball.draw_points(draws, left, START, restart)
             return self.climb(classifier, ball.rows(left), labels[left], start)
 
         whole, _ = search_in_turn(ball, self.restarts, climb_from)
@@ -114,9 +133,12 @@ class APGD(BallAttack):
         source = classifier.gradient_source
         targets = labels if targets is None else targets
         n = len(labels)
-        adversarials, fooled, queries = ball.clean.copy(), np.zeros(n, np.bool_), np.zeros(n, np.int64)
+        adversarials = ball.clean.copy()
+        fooled = np.zeros(n, np.bool_)
+        queries = np.zeros(n, np.int64)
         climbers = _Climbers.at(start, labels, ball)
-        checkpoint, passed = max(int(0.22 * self.steps), 1), 0
+        checkpoint = max(int(0.22 * self.steps), 1)
+        passed = 0
         for step in range(self.steps + 1):
             is_last = step == self.steps
             if is_last:
@@ -138,17 +160,6 @@ class APGD(BallAttack):
                 checkpoint, passed = max(checkpoint - max(int(0.03 * self.steps), 1), int(0.06 * self.steps), 1), 0
             climbers.move(ball.rows(climbers.row), 0.0 if step == 0 else MOMENTUM)
         return Perturbed(fooled, adversarials, queries)
-
-
-def start_points(ball: Ball, draws: Draws, rows: NDArray[np.int64], restart: int) -> Images:
-    """Return where a restart begins for some rows of the ball: random points of its surface, within the bounds."""
-    shape = ball.clean.shape[1:]
-    if ball.norm == "l2":
-        noise = np.array([draws.block(int(i), START, restart).standard_normal(shape) for i in rows])
-    else:
-        noise = np.array([2 * draws.block(int(i), START, restart).random(shape) - 1 for i in rows])
-    part = ball.rows(rows)
-    return part.clip(part.clean + (ball.radius * noise / (measure(noise, ball.norm) + 1e-12)).astype(np.float32))
 
 
 @dataclass

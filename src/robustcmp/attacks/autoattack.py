@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,9 +68,6 @@ class AutoAttack(BallAttack):
             Column("parts", "parts"),
         ),
     )
-
-    def __init__(self, *, epsilon: float, epsilon_colour: float | None = None, norm: Literal["linf", "l2"] = "linf"):
-        super().__init__(epsilon, epsilon_colour, norm)
 
     @property
     def parts(self) -> tuple[BallAttack, ...]:

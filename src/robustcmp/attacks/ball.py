@@ -48,14 +48,24 @@ class Ball:
         """Return the ball of some images."""
         return Ball(self.clean[rows], self.low[rows], self.high[rows], self.radius, self.norm)
 
+    def draw_points(self, draws: Draws, rows: NDArray[np.int64], purpose: int, attempt: int) -> Images:
+        """Return random points of the surface around some images, within the bounds."""
+        shape = self.clean.shape[1:]
+        blocks = (draws.block(int(i), purpose, attempt) for i in rows)
+        if self.norm == "l2":
+            noise = np.array([block.standard_normal(shape) for block in blocks])
+        else:
+            noise = np.array([2 * block.random(shape) - 1 for block in blocks])
+        part = self.rows(rows)
+        return part.clip(part.clean + (self.radius * noise / (measure(noise, self.norm) + 1e-12)).astype(np.float32))
+
     def clip(self, images: Images) -> Images:
         """Return images moved into the ball."""
         if self.norm == "l2":
             moves = images - self.clean
             share = np.minimum(1, self.radius / np.maximum(measure(moves, "l2"), 1e-12))
             images = self.clean + moves * share.astype(np.float32)
-        clipped: Images = np.clip(images, self.low, self.high)
-        return clipped
+        return np.clip(images, self.low, self.high)
 
 
 def measure(moves: NDArray[np.floating[Any]], norm: Norm) -> NDArray[np.float64]:
@@ -64,8 +74,7 @@ def measure(moves: NDArray[np.floating[Any]], norm: Norm) -> NDArray[np.float64]
         size = np.sqrt(np.square(moves, dtype=np.float64).sum(axis=(1, 2, 3), keepdims=True))
     else:
         size = np.abs(moves).max(axis=(1, 2, 3), keepdims=True)
-    wide: NDArray[np.float64] = size.astype(np.float64)
-    return wide
+    return size.astype(np.float64)
 
 
 def search_in_turn(
@@ -100,7 +109,7 @@ class BallAttack(Attack):
     in_indicator = False
     takes_misclassified = True
 
-    def __init__(self, epsilon: float, epsilon_colour: float | None = None, norm: Literal["linf", "l2"] = "linf"):
+    def __init__(self, *, epsilon: float, epsilon_colour: float | None = None, norm: Literal["linf", "l2"] = "linf"):
         if norm not in ("linf", "l2"):
             raise UsageError(f'norm should be "linf" or "l2", received {norm!r}')
         if norm == "l2":

@@ -123,8 +123,7 @@ def unit(images: Images, bounds: tuple[float, float]) -> Images:
     lower, upper = bounds
     if (lower, upper) == (0.0, 1.0):
         return images
-    scaled: Images = ((images.astype(np.float64) - lower) / (upper - lower)).astype(np.float32)
-    return scaled
+    return ((images.astype(np.float64) - lower) / (upper - lower)).astype(np.float32)
 
 
 class L0(fb.distances.LpDistance):

@@ -168,7 +168,8 @@ class Boundary(Attack):
     def perturb(
         self, classifier: Classifier, images: Images, labels: Labels, seed: int, repeats: Sequence[int]
     ) -> Iterator[Perturbed]:
-        n, times = len(images), len(repeats)
+        n = len(images)
+        times = len(repeats)
         draws = Draws("Boundary", seed, repeats, unit(images, classifier.bounds))
         walk = _Walk(self, classifier, np.concatenate([images] * times), np.tile(labels, times), draws)
         walk.start()
@@ -187,7 +188,9 @@ class _Walk:
 
     def __init__(self, attack: Boundary, classifier: Classifier, images: Images, labels: Labels, draws: Draws):
         n = len(images)
-        self._attack, self._classifier, self._draws = attack, classifier, draws
+        self._attack = attack
+        self._classifier = classifier
+        self._draws = draws
         self._labels = labels
         self._x: Points = images.reshape(n, -1).astype(np.float64)
         self._point = self._x.copy()
@@ -219,10 +222,10 @@ class _Walk:
             pending = pending[~self.fools(pending, noise[pending])]
         # Rows that nothing fooled go on with their last draw, as in Foolbox.
         x, noise = (points.reshape(self._images.shape) for points in (self._x, noise))
-        first, queries = first_on_grid(Candidates(self._classifier, blend, x, noise), self._labels, SHARES)
+        first, queries = first_on_grid(Candidates(self._classifier, _blend, x, noise), self._labels, SHARES)
         self._queries += queries
         self._started = first >= 0
-        blends = np.clip(blend(x, noise, self._started, np.array(SHARES)[first[self._started]]), lower, upper)
+        blends = np.clip(_blend(x, noise, self._started, np.array(SHARES)[first[self._started]]), lower, upper)
         self._point[self._started] = blends.reshape(-1, self._x.shape[1])
 
     def advance(self) -> None:
@@ -323,8 +326,7 @@ class _Walk:
     def fools(self, rows: Rows, points: NDArray[np.floating[Any]]) -> NDArray[np.bool_]:
         """Ask the model, once for each row."""
         self._queries[rows] += 1
-        fooled: NDArray[np.bool_] = self._classifier.predict(self._as_images(points)) != self._labels[rows]
-        return fooled
+        return self._classifier.predict(self._as_images(points)) != self._labels[rows]
 
     def _as_images(self, points: NDArray[np.floating[Any]]) -> Images:
         """Return points as the model sees them; good until the next call."""
@@ -337,7 +339,7 @@ class _Walk:
         return _norms(self._point.astype(np.float32).astype(np.float64) - self._x)
 
 
-def blend(x: Any, noise: Any, rows: Any, shares: Any) -> Any:
+def _blend(x: Any, noise: Any, rows: Any, shares: Any) -> Any:
     """Return images (N, …) with a share of noise, for M rows and shares: of arrays, or of EagerPy tensors."""
     shares = shares[:, None, None, None]
     return (1 - shares) * x[rows] + shares * noise[rows]
@@ -390,21 +392,18 @@ class _Statistic:
 
     def mean(self, rows: Rows) -> NDArray[np.float64]:
         """The share of yes among the last answers; it means something where the window is full."""
-        means: NDArray[np.float64] = self._answers[rows].mean(axis=1)
-        return means
+        return self._answers[rows].mean(axis=1)
 
     def clear(self, rows: Rows) -> None:
         self._count[rows] = 0
 
 
 def _dots(a: Points, b: Points) -> NDArray[np.float64]:
-    dots: NDArray[np.float64] = np.einsum("ij,ij->i", a, b)
-    return dots
+    return np.einsum("ij,ij->i", a, b)
 
 
 def _norms(points: Points) -> NDArray[np.float64]:
-    norms: NDArray[np.float64] = np.sqrt(_dots(points, points))
-    return norms
+    return np.sqrt(_dots(points, points))
 
 
 def _inverse(lengths: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -84,22 +84,22 @@ class FGSM(Attack):
     ) -> Iterator[Perturbed]:
         lower, upper = classifier.bounds
         followed = classifier.gradient_source or classifier
-        step = (upper - lower) * np.sign(loss_gradient(followed, images, labels))
+        step = (upper - lower) * np.sign(_loss_gradient(followed, images, labels))
         x, grid = images.astype(np.float64), np.array(self.grid)
-        first, queries = first_on_grid(Candidates(classifier, step_images, x, step), labels, self.grid)
+        first, queries = first_on_grid(Candidates(classifier, _step_images, x, step), labels, self.grid)
         fooled = first >= 0
         adversarials = images.copy()
-        adversarials[fooled] = np.clip(step_images(x, step, fooled, grid[first[fooled]]), lower, upper)
+        adversarials[fooled] = np.clip(_step_images(x, step, fooled, grid[first[fooled]]), lower, upper)
         epsilon = np.where(fooled, grid[first], np.inf)
         yield Perturbed(fooled, adversarials, queries, {"smallest_epsilon": epsilon})
 
 
-def step_images(x: Any, step: Any, rows: Any, sizes: Any) -> Any:
+def _step_images(x: Any, step: Any, rows: Any, sizes: Any) -> Any:
     """Return images (N, …) with a step of some size, for M rows and sizes: of arrays, or of EagerPy tensors."""
     return x[rows] + sizes[:, None, None, None] * step[rows]
 
 
-def loss_gradient(classifier: Classifier, images: Images, labels: Labels) -> NDArray[np.float64]:
+def _loss_gradient(classifier: Classifier, images: Images, labels: Labels) -> NDArray[np.float64]:
     """Return the gradient of the cross-entropy, up to a positive factor for each image.
 
     The sign of the gradient does not see the factor.

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from .. import frameworks
 from ..errors import HostError, ModelError, in_one_line
-from ..frameworks.base import fork_generators
 from ..models.classifier import Classifier, unwrap
 from ..models.model import FunctionsModel
 from ..records.attack import AttackResult, Extra
@@ -110,7 +109,7 @@ class FoolboxAttack(Attack):
             return self.assess(classifier, x, y, perturbed)
 
         for repeat in repeats:
-            with fork_generators(attacked.framework, self.settings["class"], seed, repeat):
+            with attacked.framework.fork_generators(self.settings["class"], seed, repeat):
                 yield concatenate(list(attacked.in_batches(attack_batch, images, labels)))
 
     def perturb(

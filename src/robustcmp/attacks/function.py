@@ -9,7 +9,6 @@ import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any, Literal, get_args
 
@@ -19,9 +18,9 @@ from numpy.typing import NDArray
 from .. import frameworks, limits
 from ..errors import AttackError, RobustcmpError, UsageError, check_size, in_one_line
 from ..files import digest
-from ..frameworks.base import fork_generators
 from ..models.batches import default_batch_size
 from ..models.classifier import Classifier
+from ..provenance import package_version
 from ..records.attack import AttackResult, Norm
 from .base import Attack, Images, Labels, Perturbed, distances
 from .draws import image_hashes
@@ -124,7 +123,10 @@ class FunctionAttack(Attack):
         self.parameters = parameters
         self._code = _digest_function(function)
         self._offered = _choose_offered(function, parameters)
-        self._versions = {package: _find_version(package) for package in packages}
+        self._versions = {package: package_version(package) for package in packages}
+        for package, version in self._versions.items():
+            if version is None:
+                raise UsageError(f"the package {package!r} is not installed: name it as pip does, or install it")
 
     @property
     def name(self) -> str:
@@ -203,7 +205,7 @@ class FunctionAttack(Attack):
         try:
             with classifier.full_precision(), ExitStack() as seeded:
                 for framework in generators:
-                    seeded.enter_context(fork_generators(framework, f"{self.name}:{number}", seed, repeat))
+                    seeded.enter_context(framework.fork_generators(f"{self.name}:{number}", seed, repeat))
                 answer = self._call(classifier, images, labels, offered | self.parameters)
         except RobustcmpError:
             raise
@@ -258,13 +260,6 @@ class FunctionAttack(Attack):
                     f"{self.epsilon:g}, received {far[row]:.9g}. Give the function this budget, for images in [0, 1]"
                 )
         return perturbed
-
-
-def _find_version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        raise UsageError(f"the package {package!r} is not installed: name it as pip does, or install it") from None
 
 
 def _choose_offered(function: Callable[..., Any], parameters: Mapping[str, Any]) -> tuple[str, ...]:

@@ -14,8 +14,6 @@ from .base import Images, Labels
 
 Logits = NDArray[np.floating[Any]]
 LossAndGradient = tuple[NDArray[np.float64], NDArray[np.float64]]
-DLR_CLASSES = 3
-TARGETED_DLR_CLASSES = 4
 
 
 def cross_entropy(logits: Logits, labels: Labels) -> LossAndGradient:
@@ -24,7 +22,8 @@ def cross_entropy(logits: Logits, labels: Labels) -> LossAndGradient:
     On a confident network softmax(z) − onehot drowns in float32: the true class's entry rounds to zero. Divided by
     its largest magnitude, which is the true class's, it is −1 there and the softmax over the other classes elsewhere.
     """
-    z, rows = logits.astype(np.float64), np.arange(len(logits))
+    z = logits.astype(np.float64)
+    rows = np.arange(len(logits))
     true = z[rows, labels]
     z[rows, labels] = -np.inf
     largest = z.max(axis=1)
@@ -37,65 +36,14 @@ def cross_entropy(logits: Logits, labels: Labels) -> LossAndGradient:
 
 def margin(logits: Logits, labels: Labels) -> LossAndGradient:
     """Return the largest other logit minus the true class's (N,), and its gradient (N, K)."""
-    z, rows = logits.astype(np.float64), np.arange(len(logits))
+    z = logits.astype(np.float64)
+    rows = np.arange(len(logits))
     true = z[rows, labels]
     z[rows, labels] = -np.inf
     other = z.argmax(axis=1)
     v = np.zeros_like(z)
     v[rows, labels], v[rows, other] = -1, 1
     return z[rows, other] - true, v
-
-
-def dlr(logits: Logits, labels: Labels) -> LossAndGradient:
-    """Return the difference of logits ratio (N,) of Croce and Hein (2020), and its gradient (N, K) up to a factor.
-
-    That is the `margin` over the largest minus the third largest logit, so that no scale of the logits matters.
-    """
-    z, rows = logits.astype(np.float64), np.arange(len(logits))
-    ranked = np.argsort(z, axis=1, kind="stable")
-    first, third = ranked[:, -1], ranked[:, -DLR_CLASSES]
-    width = z[rows, first] - z[rows, third] + 1e-12
-    value, v = margin(logits, labels)
-    v *= width[:, None]  # the gradient times width², which no sign sees
-    v[rows, first] -= value
-    v[rows, third] += value
-    return value / width, v / np.maximum(np.abs(v).max(axis=1, keepdims=True), 1e-300)
-
-
-def targeted_margin(logits: Logits, labels: Labels, targets: Labels) -> LossAndGradient:
-    """Return the target's logit minus the true class's (N,), and its gradient (N, K)."""
-    z, rows = logits.astype(np.float64), np.arange(len(logits))
-    v = np.zeros_like(z)
-    v[rows, labels] = -1
-    v[rows, targets] = 1
-    return z[rows, targets] - z[rows, labels], v
-
-
-def targeted_dlr(logits: Logits, labels: Labels, targets: Labels) -> LossAndGradient:
-    """Return the targeted DLR loss (N,) of Croce and Hein (2020, eq. 7), and its gradient (N, K) up to a factor.
-
-    That is the `targeted_margin` over the largest logit minus the mean of the third and the fourth largest. With fewer
-    than four classes it is the `targeted_margin` itself.
-    """
-    value, v = targeted_margin(logits, labels, targets)
-    z, rows = logits.astype(np.float64), np.arange(len(logits))
-    if z.shape[1] < TARGETED_DLR_CLASSES:
-        return value, v
-    ranked = np.argsort(z, axis=1, kind="stable")
-    first, third, fourth = ranked[:, -1], ranked[:, -3], ranked[:, -4]
-    width = z[rows, first] - (z[rows, third] + z[rows, fourth]) / 2 + 1e-12
-    v *= width[:, None]  # the gradient times width², which no sign sees
-    v[rows, first] -= value
-    v[rows, third] += value / 2
-    v[rows, fourth] += value / 2
-    return value / width, v / np.maximum(np.abs(v).max(axis=1, keepdims=True), 1e-300)
-
-
-def rank_other_classes(logits: Logits, labels: Labels) -> NDArray[np.int64]:
-    """Return the classes other than the true one (N, K − 1), the likeliest first: what targeted attacks aim at."""
-    z = logits.astype(np.float64)
-    z[np.arange(len(z)), labels] = np.inf
-    return np.argsort(z, axis=1, kind="stable")[:, -2::-1]
 
 
 def ask(classifier: Classifier, images: Images) -> Logits:
@@ -132,5 +80,8 @@ def pull_back(classifier: Classifier, images: Images, v: NDArray[np.float64]) ->
 
 def _check_gradient(gradient: NDArray[np.float32]) -> NDArray[np.float32]:
     if not np.isfinite(gradient).all():
-        raise ModelError("the gradient of the model is NaN or infinite for some images, so no attack can follow it")
+        raise ModelError(
+            "expected a finite gradient, received NaN or infinity for some images. Look in the model for a division "
+            "by zero, a square root or a logarithm of zero."
+        )
     return gradient

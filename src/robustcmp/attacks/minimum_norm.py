@@ -77,12 +77,16 @@ class _MinimumNorm(Attack):
         self, classifier: Classifier, images: Images, labels: Labels, seed: int, repeats: Sequence[int]
     ) -> Iterator[Perturbed]:
         lower, upper = classifier.bounds
-        n, scale = len(images), upper - lower
+        n = len(images)
+        scale = upper - lower
         clean = images.reshape(n, -1).astype(np.float64)
         farthest = self.size(np.maximum(clean - lower, upper - clean) / scale)
-        point, adversarials = images.copy(), images.copy()
-        fooled, queries = np.zeros(n, np.bool_), np.zeros(n, np.int64)
-        smallest, radius = farthest.copy(), np.full(n, np.inf)
+        point = images.copy()
+        adversarials = images.copy()
+        fooled = np.zeros(n, np.bool_)
+        queries = np.zeros(n, np.int64)
+        smallest = farthest.copy()
+        radius = np.full(n, np.inf)
         row = np.arange(n)
         for step in range(self.steps):
             falling = (1 + math.cos(math.pi * step / self.steps)) / 2
@@ -151,8 +155,7 @@ class MinimumL2(_MinimumNorm):
     table = AttackTable("the smallest L2 found", _columns("l2", "L2", (0.5, 1, 2)))
 
     def size(self, perturbation: Points) -> NDArray[np.float64]:
-        length: NDArray[np.float64] = np.sqrt((perturbation**2).sum(axis=1))
-        return length
+        return np.sqrt((perturbation**2).sum(axis=1))
 
     def dual(self, gradient: Points) -> NDArray[np.float64]:
         return self.size(gradient)
@@ -190,12 +193,10 @@ class MinimumLinf(_MinimumNorm):
     table = AttackTable("the smallest L∞ found", _columns("linf", "L∞", (0.01, 0.1, 0.2)))
 
     def size(self, perturbation: Points) -> NDArray[np.float64]:
-        largest: NDArray[np.float64] = np.abs(perturbation).max(axis=1)
-        return largest
+        return np.abs(perturbation).max(axis=1)
 
     def dual(self, gradient: Points) -> NDArray[np.float64]:
-        total: NDArray[np.float64] = np.abs(gradient).sum(axis=1)
-        return total
+        return np.abs(gradient).sum(axis=1)
 
     def project(self, perturbation: Points, radius: NDArray[np.float64]) -> Points:
         return np.clip(perturbation, -radius[:, None], radius[:, None])

@@ -129,7 +129,7 @@ class _Answers:
         self._bounds, self._images = np.array(classifier.bounds, np.float32), images
         self._places = np.arange(height * width).reshape(1, height, width, 1)
         self._clean = classifier.predict(images).astype(np.int32)
-        self._candidates = Candidates(classifier, with_pixel, images, self._places)
+        self._candidates = Candidates(classifier, _with_pixel, images, self._places)
         self.classes = np.full((n, height * width, 2), UNKNOWN, np.int32)
 
     def fill(self, positions: NDArray[np.int64]) -> None:
@@ -145,11 +145,10 @@ class _Answers:
 
     def images(self, rows: NDArray[np.int64], places: NDArray[np.int64], sides: NDArray[np.int64]) -> Images:
         """Return some images, each with one pixel set to the smallest (side 0) or the largest value (side 1)."""
-        made: Images = with_pixel(self._images, self._places, rows, places, self._bounds[sides])
-        return made
+        return _with_pixel(self._images, self._places, rows, places, self._bounds[sides])
 
 
-def with_pixel(images: Any, numbers: Any, rows: Any, places: Any, values: Any) -> Any:
+def _with_pixel(images: Any, numbers: Any, rows: Any, places: Any, values: Any) -> Any:
     """Return images (N, …) with one pixel set, for M rows, places and values: of arrays, or of EagerPy tensors.
 
     Pixels are counted row by row; `numbers` (1, …) has each one's number, in the images' layout.

@@ -73,7 +73,7 @@ class Square(BallAttack):
         iterations: int = 5000,
         norm: Literal["linf", "l2"] = "linf",
     ):
-        super().__init__(epsilon, epsilon_colour, norm)
+        super().__init__(epsilon=epsilon, epsilon_colour=epsilon_colour, norm=norm)
         self.iterations = check_count("iterations", iterations, limits.ITERATIONS)
 
     def usual_queries(self, pixels: int, repeats: int) -> int:
@@ -83,8 +83,11 @@ class Square(BallAttack):
         draws = self.draws(classifier, ball, seed, repeat)
         n, height, width, channels = ball.clean.shape
         start, propose, numbers = (_lay_tiles, _move_bumps, 5) if ball.norm == "l2" else (_paint, _move_squares, 2)
-        adversarials, fooled, queries = ball.clean.copy(), np.zeros(n, np.bool_), np.zeros(n, np.int64)
-        row, inside = np.arange(n), ball
+        adversarials = ball.clean.copy()
+        fooled = np.zeros(n, np.bool_)
+        queries = np.zeros(n, np.int64)
+        row = np.arange(n)
+        inside = ball
         candidates = start(ball, draws)
         best, best_loss = candidates, np.full(n, -np.inf)
         for iteration in range(self.iterations + 1):
@@ -191,8 +194,7 @@ def _bumps(drawn: NDArray[np.float64], side: int) -> NDArray[np.float64]:
     bump /= np.sqrt(np.square(bump).sum())
     lying = (drawn[:, 0] > 0.5)[:, None, None]
     signs = np.where(drawn[:, 1:] < 0.5, -1, 1)[:, None, None]
-    bumps: NDArray[np.float64] = np.where(lying, bump.T, bump)[..., None] * signs
-    return bumps
+    return np.where(lying, bump.T, bump)[..., None] * signs
 
 
 def _half_bump(height: int, width: int) -> NDArray[np.float64]:

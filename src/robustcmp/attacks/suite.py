@@ -153,7 +153,12 @@ def load_suite(suite: AnySuite) -> Suite:
     if isinstance(suite, Suite):
         return suite
     if isinstance(suite, Mapping):
-        return _of_attacks(suite)
+        if not suite:
+            raise UsageError("expected at least one attack in the suite, received none")
+        for name, attack in suite.items():
+            check_attack(name, attack)
+        defaults = SuiteFile({})
+        return Suite("own", "", defaults.images, defaults.repeats, dict(suite))
     path = as_path(suite, "suite")
     if path.stem and not is_name(path.stem):
         raise UsageError(f"a suite's file should have a name without control characters, received {str(path)!r}")
@@ -163,15 +168,6 @@ def load_suite(suite: AnySuite) -> Suite:
         return Suite(path.stem, content.description, content.images, content.repeats, attacks, content.subset)
     except RobustcmpError as error:
         raise UsageError(f"the suite {path}: {error}") from None
-
-
-def _of_attacks(given: Mapping[str, Attack]) -> Suite:
-    if not given:
-        raise UsageError("expected at least one attack in the suite, received none")
-    for name, attack in given.items():
-        check_attack(name, attack)
-    defaults = SuiteFile({})
-    return Suite("own", "", defaults.images, defaults.repeats, dict(given))
 
 
 def check_attack(name: object, attack: object) -> None:
@@ -231,9 +227,7 @@ def _foolbox(cls: type[fb.attacks.base.Attack], table: dict[str, Any]) -> Foolbo
         except (AttributeError, ValueError):  # it has none, or none that a file can set
             can_clip = False
         if not can_clip:
-            raise UsageError(
-                "this attack minimises no distance in which Foolbox could hold epsilons: remove the key epsilons"
-            )
+            raise UsageError("this attack minimises no distance that epsilons could limit: remove the key epsilons")
     return FoolboxAttack(attack, parameters, epsilons)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
@@ -11,10 +12,10 @@ from .. import limits
 from ..errors import check_count
 from ..models.classifier import Classifier
 from ..records.attack import Norm
-from .apgd import APGD, start_points
+from .apgd import APGD, START
 from .ball import Ball, BallAttack, measure, search_in_turn
 from .base import Images, Labels, Perturbed
-from .gradients import Logits, LossAndGradient, ask, follow, rank_other_classes, targeted_dlr, targeted_margin
+from .gradients import Logits, LossAndGradient, ask, follow
 
 CITE = """@inproceedings{croce2020minimally,
   title         = {Minimally distorted Adversarial Examples with a Fast Adaptive Boundary Attack},
@@ -24,12 +25,43 @@ CITE = """@inproceedings{croce2020minimally,
   eprint        = {1907.02044},
   archiveprefix = {arXiv}
 }"""
+TARGETED_DLR_CLASSES = 4
 MOST_TOWARDS_CLEAN = 0.1  # α_max: the largest share of the step that starts at the clean image
 OVERSHOOT = 1.05  # η: so much of the way to the hyperplane is gone
 BACK = 0.9  # β: where an adversarial image is drawn back to, on its way from the clean one
 
 
-class APGDTargeted(APGD):
+class _Targeted(BallAttack):
+    """Aims at one other class after another, each time on the images that are left."""
+
+    def __init__(
+        self,
+        *,
+        epsilon: float,
+        epsilon_colour: float | None = None,
+        steps: int = 100,
+        targets: int = 9,
+        norm: Literal["linf", "l2"] = "linf",
+    ):
+        BallAttack.__init__(self, epsilon=epsilon, epsilon_colour=epsilon_colour, norm=norm)
+        self.steps = check_count("steps", steps, limits.ITERATIONS)
+        self.targets = check_count("targets", targets, limits.DIRECTIONS)
+
+    def aim_in_turn(
+        self,
+        classifier: Classifier,
+        ball: Ball,
+        labels: Labels,
+        aim: Callable[[int, NDArray[np.int64], Labels], Perturbed],
+    ) -> Perturbed:
+        """Return what ``aim(rank, rows, targets)`` finds, for the likeliest other class first."""
+        others = _rank_other_classes(classifier.logits(ball.clean), labels)[:, : self.targets]
+        whole, _ = search_in_turn(ball, others.shape[1], lambda rank, left: aim(rank, left, others[left, rank]))
+        whole.queries[:] += 1  # for the order of the classes
+        return whole
+
+
+class APGDTargeted(_Targeted, APGD):
     """Auto-PGD towards one class after another (APGD-T of Croce and Hein 2020).
 
     Classes are taken in the order of their logits at the clean image, the likeliest first, each from a random point of
@@ -66,39 +98,23 @@ class APGDTargeted(APGD):
     True
     """
 
-    def __init__(
-        self,
-        *,
-        epsilon: float,
-        epsilon_colour: float | None = None,
-        steps: int = 100,
-        targets: int = 9,
-        norm: Literal["linf", "l2"] = "linf",
-    ):
-        BallAttack.__init__(self, epsilon, epsilon_colour, norm)
-        self.steps = check_count("steps", steps, limits.ITERATIONS)
-        self.targets = check_count("targets", targets, limits.DIRECTIONS)
-
     def usual_queries(self, pixels: int, repeats: int) -> int:
         return repeats * (2 + self.targets * (self.steps + 1))
 
     def rise(self, logits: Logits, labels: Labels, targets: Labels) -> LossAndGradient:
-        return targeted_dlr(logits, labels, targets)
+        return _targeted_dlr(logits, labels, targets)
 
     def search(self, classifier: Classifier, ball: Ball, labels: Labels, seed: int, repeat: int) -> Perturbed:
         draws = self.draws(classifier, ball, seed, repeat)
-        others = rank_other_classes(classifier.logits(ball.clean), labels)[:, : self.targets]
 
-        def climb_towards(rank: int, left: NDArray[np.int64]) -> Perturbed:
-            start = start_points(ball, draws, left, rank)
-            return self.climb(classifier, ball.rows(left), labels[left], start, others[left, rank])
+        def climb_towards(rank: int, left: NDArray[np.int64], targets: Labels) -> Perturbed:
+            start = ball.draw_points(draws, left, START, rank)
+            return self.climb(classifier, ball.rows(left), labels[left], start, targets)
 
-        whole, _ = search_in_turn(ball, others.shape[1], climb_towards)
-        whole.queries[:] += 1  # for the order of the classes
-        return whole
+        return self.aim_in_turn(classifier, ball, labels, climb_towards)
 
 
-class FABTargeted(BallAttack):
+class FABTargeted(_Targeted):
     """The Fast Adaptive Boundary attack towards one class after another (FAB-T, Croce and Hein 2020).
 
     It looks for the nearest adversarial image. In each step, the boundary to the target is taken for the hyperplane on
@@ -138,41 +154,27 @@ class FABTargeted(BallAttack):
     deterministic = True
     cite = CITE
 
-    def __init__(
-        self,
-        *,
-        epsilon: float,
-        epsilon_colour: float | None = None,
-        steps: int = 100,
-        targets: int = 9,
-        norm: Literal["linf", "l2"] = "linf",
-    ):
-        super().__init__(epsilon, epsilon_colour, norm)
-        self.steps = check_count("steps", steps, limits.ITERATIONS)
-        self.targets = check_count("targets", targets, limits.DIRECTIONS)
-
     def usual_queries(self, pixels: int, repeats: int) -> int:
         return 2 + self.targets * 2 * self.steps
 
     def search(self, classifier: Classifier, ball: Ball, labels: Labels, seed: int, repeat: int) -> Perturbed:
-        others = rank_other_classes(classifier.logits(ball.clean), labels)[:, : self.targets]
+        def approach(_rank: int, left: NDArray[np.int64], targets: Labels) -> Perturbed:
+            return self.approach(classifier, ball.rows(left), labels[left], targets)
 
-        def approach(rank: int, left: NDArray[np.int64]) -> Perturbed:
-            return self.approach(classifier, ball.rows(left), labels[left], others[left, rank])
-
-        whole, _ = search_in_turn(ball, others.shape[1], approach)
-        whole.queries[:] += 1  # for the order of the classes
-        return whole
+        return self.aim_in_turn(classifier, ball, labels, approach)
 
     def approach(self, classifier: Classifier, ball: Ball, labels: Labels, targets: Labels) -> Perturbed:
         """Return what the search towards targets (N,) finds."""
         source = classifier.gradient_source
         n = len(labels)
-        fooled, adversarials, queries = np.zeros(n, np.bool_), ball.clean.copy(), np.zeros(n, np.int64)
-        row, point = np.arange(n), ball.clean
+        fooled = np.zeros(n, np.bool_)
+        adversarials = ball.clean.copy()
+        queries = np.zeros(n, np.int64)
+        row = np.arange(n)
+        point = ball.clean
         for _ in range(self.steps):
-            _, gap, gradient = follow(classifier, source, point, targeted_margin, labels[row], targets[row])
-            point = step_to_boundary(point, ball.clean[row], gap, gradient, classifier.bounds, ball.norm)
+            _, gap, gradient = follow(classifier, source, point, _targeted_margin, labels[row], targets[row])
+            point = _step_to_boundary(point, ball.clean[row], gap, gradient, classifier.bounds, ball.norm)
             wrong = ask(classifier, point).argmax(axis=1) != labels[row]
             queries[row] += 2
             fell = wrong & (measure(point - ball.clean[row], ball.norm).ravel() <= ball.radius)
@@ -186,7 +188,7 @@ class FABTargeted(BallAttack):
         return Perturbed(fooled, adversarials, queries)
 
 
-def step_to_boundary(
+def _step_to_boundary(
     point: Images,
     clean: Images,
     gap: NDArray[np.float64],
@@ -201,16 +203,15 @@ def step_to_boundary(
     """
     x, start, w = (images.reshape(len(images), -1).astype(np.float64) for images in (point, clean, gradient))
     gap_at_clean = gap + (w * (start - x)).sum(axis=1)
-    from_point = project_onto_plane(x, gap, w, bounds, norm)
-    from_clean = project_onto_plane(start, gap_at_clean, w, bounds, norm)
+    from_point = _project_onto_plane(x, gap, w, bounds, norm)
+    from_clean = _project_onto_plane(start, gap_at_clean, w, bounds, norm)
     lengths = [np.maximum(measure(step[:, :, None, None], norm)[:, :, 0, 0], 1e-8) for step in (from_point, from_clean)]
     share = np.minimum(lengths[0] / (lengths[0] + lengths[1]), MOST_TOWARDS_CLEAN)
     moved = (x + OVERSHOOT * from_point) * (1 - share) + (start + OVERSHOOT * from_clean) * share
-    clipped: Images = np.clip(moved, *bounds).astype(np.float32).reshape(point.shape)
-    return clipped
+    return np.clip(moved, *bounds).astype(np.float32).reshape(point.shape)
 
 
-def project_onto_plane(
+def _project_onto_plane(
     x: NDArray[np.float64], gap: NDArray[np.float64], w: NDArray[np.float64], bounds: tuple[float, float], norm: Norm
 ) -> NDArray[np.float64]:
     """Return the smallest step d with gap + w·d = 0 and x + d within the bounds; all are (N, values) or (N,).
@@ -234,5 +235,42 @@ def project_onto_plane(
         closed = np.where(stopped, total, 0).sum(axis=1, keepdims=True)
         moving = np.where(stopped, 0, rate).sum(axis=1, keepdims=True)
         longer = (needed - closed) / np.maximum(moving, 1e-200)
-    step: NDArray[np.float64] = direction * np.minimum(length * speed, room)
-    return step
+    return direction * np.minimum(length * speed, room)
+
+
+def _targeted_margin(logits: Logits, labels: Labels, targets: Labels) -> LossAndGradient:
+    """Return the target's logit minus the true class's (N,), and its gradient (N, K)."""
+    z = logits.astype(np.float64)
+    rows = np.arange(len(logits))
+    v = np.zeros_like(z)
+    v[rows, labels] = -1
+    v[rows, targets] = 1
+    return z[rows, targets] - z[rows, labels], v
+
+
+def _targeted_dlr(logits: Logits, labels: Labels, targets: Labels) -> LossAndGradient:
+    """Return the targeted DLR loss (N,) of Croce and Hein (2020, eq. 7), and its gradient (N, K) up to a factor.
+
+    That is the `_targeted_margin` over the largest logit minus the mean of the third and the fourth largest. With fewer
+    than four classes it is the `_targeted_margin` itself.
+    """
+    value, v = _targeted_margin(logits, labels, targets)
+    z = logits.astype(np.float64)
+    rows = np.arange(len(logits))
+    if z.shape[1] < TARGETED_DLR_CLASSES:
+        return value, v
+    ranked = np.argsort(z, axis=1, kind="stable")
+    first, third, fourth = ranked[:, -1], ranked[:, -3], ranked[:, -4]
+    width = z[rows, first] - (z[rows, third] + z[rows, fourth]) / 2 + 1e-12
+    v *= width[:, None]  # the gradient times width², which no sign sees
+    v[rows, first] -= value
+    v[rows, third] += value / 2
+    v[rows, fourth] += value / 2
+    return value / width, v / np.maximum(np.abs(v).max(axis=1, keepdims=True), 1e-300)
+
+
+def _rank_other_classes(logits: Logits, labels: Labels) -> NDArray[np.int64]:
+    """Return the classes other than the true one (N, K − 1), the likeliest first: what targeted attacks aim at."""
+    z = logits.astype(np.float64)
+    z[np.arange(len(z)), labels] = np.inf
+    return np.argsort(z, axis=1, kind="stable")[:, -2::-1]

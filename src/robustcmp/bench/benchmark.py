@@ -208,9 +208,26 @@ class Benchmark:
         UsageError
             Nothing was trained, or Matplotlib is not installed.
         """
-        from .plot import draw_learning  # Matplotlib, which no other reader needs
+        from ..report.plots import require_matplotlib  # no other reader needs Matplotlib
 
-        return draw_learning(self, figure)
+        require_matplotlib()
+        from ..report.plots.style import bare, color, line, marker, panels
+
+        if "train" not in self.tasks:
+            raise UsageError("no training was measured, so there is nothing to draw")
+        row: NDArray[np.object_] = panels(len(self.settings), figure)[0]
+        for axes, setting in zip(row, self.settings, strict=True):
+            for index, subject in enumerate(self.subjects):
+                style = {"color": color(index), "linestyle": line(index), "marker": marker(index)}
+                for number, measured in enumerate(self.select(setting, subject)):
+                    x = np.cumsum([epoch.seconds for epoch in measured.epochs])
+                    y = [epoch.validation_accuracy for epoch in measured.epochs]
+                    name = subject if number == 0 else None
+                    axes.plot(x, y, label=name, linewidth=1, markersize=3, alpha=0.7, **style)
+            axes.set(title=f"batch {setting.batch_size}: validation accuracy", xlabel="seconds")
+            axes.legend(frameon=False, loc="best")
+            bare(axes)
+        return row
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
         """Write one self-contained page: answers, tables, pictures, and what is not known.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,33 +16,18 @@ LIKELY = 0.01  # a change or a trend with a smaller p is one
 MATTERS = 0.05  # of the median: a smaller change or trend is none
 FEWEST_CALLS = 10  # fewer have no trend
 QUANTILES = {"p90": 0.90, "p95": 0.95, "p99": 0.99}
+OF_EPOCHS = ("epoch_seconds", "first_epoch_seconds", "loss", "training_accuracy", "validation_accuracy")
 BUSY = 0.1  # processors that other programs use on average
 BURST = 0.25  # or over some seconds; without any, noise of the counters stays below 0.15
 BURST_SECONDS = 2.0
 BURSTS_SINCE = 2  # the semantics of measurements that are judged by bursts, too
 
 
-class _Steadiness(NamedTuple):
-    """Whether a process became faster or slower while it was measured.
+def _find_warm_up(calls: NDArray[np.float64]) -> dict[str, Any]:
+    """Return how many of the calls are ``warm_up``, their ``drift`` afterwards, and whether it ``drifts``.
 
-    Attributes
-    ----------
-    warm_up : int
-        How many calls lie before a change of the level, see `find_warm_up`.
-    drift : float
-        The trend of the calls after them, over as many calls as there are in all, as a share of their median; NaN of
-        fewer than ten.
-    drifts : bool
-        Whether there is a trend of more than 5 %.
-    """
-
-    warm_up: int
-    drift: float
-    drifts: bool
-
-
-def find_warm_up(calls: NDArray[np.float64]) -> _Steadiness:
-    """Look for warm-up and drift in the times of calls, shape (calls,), in their order.
+    The times of calls, shape (calls,), are in their order. The drift is that over as many calls as there are in all, as
+    a share of their median; NaN of fewer than ten.
 
     What lies before Pettitt's change point is warm-up, if the point is in the first half, its p is below 0.01, and the
     medians before and after it differ by more than 5 %. There is a drift if Kendall's trend after it has p below 0.01
@@ -52,7 +37,7 @@ def find_warm_up(calls: NDArray[np.float64]) -> _Steadiness:
 
     Examples
     --------
-    >>> find_warm_up(np.array([9.0] * 12 + [1.0, 1.01, 1.02, 1.01] * 22)).warm_up
+    >>> _find_warm_up(np.array([9.0] * 12 + [1.0, 1.01, 1.02, 1.01] * 22))["warm_up"]
     12
     """
     change = change_point(calls)
@@ -63,10 +48,10 @@ def find_warm_up(calls: NDArray[np.float64]) -> _Steadiness:
         warm_up = change.before if abs(before - after) > MATTERS * after else 0
     rest = calls[warm_up:]
     if len(rest) < FEWEST_CALLS or not (middle := float(np.median(rest))):
-        return _Steadiness(warm_up, math.nan, False)
+        return {"warm_up": warm_up, "drift": math.nan, "drifts": False}
     later = trend(rest)
     drift = later.change * (len(calls) - 1) / (len(rest) - 1) / middle
-    return _Steadiness(warm_up, drift, later.p < LIKELY and abs(drift) > MATTERS)
+    return {"warm_up": warm_up, "drift": drift, "drifts": later.p < LIKELY and abs(drift) > MATTERS}
 
 
 def summarise(measurement: Measurement) -> dict[str, Any]:
@@ -74,7 +59,7 @@ def summarise(measurement: Measurement) -> dict[str, Any]:
     request = measurement.asked
     resources = measurement.resources
     calls = np.array(measurement.calls, np.float64)
-    steady = find_warm_up(calls)
+    steady = _find_warm_up(calls)
     others = np.array(resources.series.get("others", []), np.float64)
     is_busy = len(others) > 0 and others.mean() > BUSY
     if measurement.semantics >= BURSTS_SINCE:
@@ -85,14 +70,12 @@ def summarise(measurement: Measurement) -> dict[str, Any]:
         "images": request.images,
         "batch_size": request.batch_size,
         "repetition": request.repetition,
-        **_summarise_calls(calls[steady.warm_up :], request.batch_size),
+        **_summarise_calls(calls[steady["warm_up"] :], request.batch_size),
         **_summarise_epochs(measurement.epochs),
         "ready_seconds": measurement.ready_seconds,
         "first_seconds": measurement.first_seconds,
         "calls": len(calls),
-        "warm_up": steady.warm_up,
-        "drift": steady.drift,
-        "drifts": steady.drifts,
+        **steady,
         "seconds": measurement.seconds,
         "cpu_seconds": resources.cpu_seconds,
         "processors": _mean(_select_ready(measurement)),
@@ -118,18 +101,17 @@ def _summarise_calls(calls: NDArray[np.float64], batch_size: int) -> dict[str, f
 
 def _summarise_epochs(epochs: Sequence[Epoch]) -> dict[str, float]:
     """Return the figures of a training; an epoch of which there was a share counts as if it had gone on."""
-    names = ["epoch_seconds", "first_epoch_seconds", "loss", "training_accuracy", "validation_accuracy"]
-    figures = dict.fromkeys(names, math.nan)
     if not epochs:
-        return figures
-    if later := [epoch.seconds / epoch.share for epoch in epochs[1:] if epoch.share]:
-        figures["epoch_seconds"] = float(np.median(later))
-    if epochs[0].share >= 1:
-        figures["first_epoch_seconds"] = epochs[0].seconds
-    figures["loss"] = math.nan if epochs[-1].loss is None else epochs[-1].loss
-    figures["training_accuracy"] = epochs[-1].training_accuracy
-    figures["validation_accuracy"] = epochs[-1].validation_accuracy
-    return figures
+        return dict.fromkeys(OF_EPOCHS, math.nan)
+    later = [epoch.seconds / epoch.share for epoch in epochs[1:] if epoch.share]
+    last = epochs[-1]
+    return {
+        "epoch_seconds": float(np.median(later)) if later else math.nan,
+        "first_epoch_seconds": epochs[0].seconds if epochs[0].share >= 1 else math.nan,
+        "loss": math.nan if last.loss is None else last.loss,
+        "training_accuracy": last.training_accuracy,
+        "validation_accuracy": last.validation_accuracy,
+    }
 
 
 def _select_ready(measurement: Measurement) -> list[float]:

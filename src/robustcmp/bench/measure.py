@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import shutil
 import tempfile
@@ -21,7 +20,7 @@ from .. import limits
 from ..analysis.deployments import answers_alike
 from ..data import load_dataset
 from ..deployments import conversion
-from ..errors import ControlError, GroupError, UsageError, check_count, check_seed, check_size
+from ..errors import LOG, ControlError, GroupError, UsageError, check_count, check_seed, check_size
 from ..files import file_digest, json_digest
 from ..frameworks import NAMES, Device, check_device, check_framework, hosted, list_installed, versions
 from ..networks.architecture import get_architecture
@@ -30,13 +29,13 @@ from ..runs.related import measure_agreement
 from ..sources.deployed import AnyOrigin, FromDeployment, deployments_of
 from ..sources.from_code import FromFunction
 from ..sources.from_zoo import FromZoo, check_names, find_weights, frameworks_with, no_weights
-from ..sources.recipes import FALLBACK_DATASET, default_dataset, load_for, short_dataset
+from ..sources.recipes import FALLBACK_DATASET, default_dataset, load_for
 from ..sources.training import check_batches
 from ..threads import cores, processors
 from .benchmark import Benchmark, open_benchmark
 from .jobs import NotApplicable, PredictionJob, TrainingJob
 from .measurement import SEMANTICS, Asked, Measurement, Task
-from .process import Failure, Job, check_gpu, check_psutil, run
+from .process import Failure, Job, check_gpu, run
 from .store import BenchmarkStore, Manifest, Planned
 from .words import describe_measurement
 
@@ -44,7 +43,6 @@ EPOCHS_OF_DIGITS = 2.0  # the first, in which frameworks compile, and one more
 SHARE = 0.05  # of an epoch, where a network has no recipe for the digits
 CONTROL_IMAGES = 200
 BATCH_SIZES = {"train": (32, 64, 128), "predict": (1, 32, 128)}
-_log = logging.getLogger("robustcmp")
 Progress = Callable[[int, int, str], None]
 Frameworks = Sequence[str] | Mapping[str, str] | None
 
@@ -146,17 +144,20 @@ def benchmark(
     check_device(device)
     if device == "cuda":
         check_gpu()
-    origin = FromZoo(model, dataset or choose_dataset(what, model, recipe), NAMES[0], recipe, training_seed)
+    origin = FromZoo(
+        model, dataset or default_dataset(model, recipe, short=what == "train"), NAMES[0], recipe, training_seed
+    )
     check_names(model, origin.dataset, seeds=[training_seed], frameworks=None, recipe=recipe)
     question = _Question(origin, device, None if data_dir is None else os.fspath(data_dir))
     check_count("repetitions", repetitions, limits.REPEATS)
     check_seed(seed)
-    check_psutil()
+    if find_spec("psutil") is None:
+        raise UsageError("measurements need psutil: pip install 'robustcmp[bench]'")
     threads = cores() if threads is None else check_count("threads", threads, len(processors()) or None)
     sizes = [check_count("batch_sizes", size, limits.BATCH_SIZE) for size in batch_sizes or BATCH_SIZES[what]]
     if what == "train":
         if deployments or models:
-            raise UsageError("deployments and models are for predictions: nothing of them is trained")
+            raise UsageError("deployments and models cannot be trained: leave them out, or measure predictions")
         epochs = _choose_epochs(model, recipe) if epochs is None else check_size("epochs", epochs, limits.EPOCHS)
         series = question.list_trainings(frameworks, [*dict.fromkeys(sizes)], epochs)
     else:
@@ -191,14 +192,9 @@ def benchmark(
     return measured
 
 
-def choose_dataset(what: str, model: str, recipe: str = "default") -> str:
-    """Return the dataset of a benchmark that names none: trainings are short, predictions have the zoo's weights."""
-    return short_dataset(model, recipe) if what == "train" else default_dataset(model, recipe)
-
-
 def _choose_epochs(model: str, recipe: str) -> float:
     """Return the epochs of a training by default: a share of one where a network has no short dataset."""
-    return EPOCHS_OF_DIGITS if short_dataset(model, recipe) == FALLBACK_DATASET else SHARE
+    return EPOCHS_OF_DIGITS if default_dataset(model, recipe, short=True) == FALLBACK_DATASET else SHARE
 
 
 @dataclass
@@ -254,12 +250,12 @@ class _Question:
                 self.origins[name] = self._carry(self.weights_of, framework)
         if deployments:
             if self.weights_of is None:
-                raise UsageError("deployments are made from a framework's weights: name frameworks")
+                raise UsageError("deployments are converted from a framework's network: name at least one framework")
             sources = {self.weights_of: [self._carry(self.weights_of)]}
             deployed = deployments_of(sources, deployments, origin.dataset, self.data_dir)
             self.origins |= {name: origins[0] for name, origins in deployed.items()}
         if twice := self.origins.keys() & models.keys():
-            raise UsageError(f"two of the models are called {sorted(twice)[0]}")
+            raise UsageError(f"two models are called {sorted(twice)[0]}: rename one of them")
         self.origins |= models
 
     def list_predictions(self, sizes: Sequence[int], counts: Sequence[int]) -> list[_Series]:
@@ -315,8 +311,8 @@ class _Question:
             )
             if is_exact and not answers_alike(**measured):
                 raise ControlError(
-                    f"{name} does not answer as {first} with the same weights: {difference}. Their times would not be "
-                    "of the same function, so nothing was measured. Leave one out."
+                    f"{name} and {first} have the same weights, but their answers differ: {difference}. Comparing "
+                    "their times would mean nothing, so nothing was measured. Leave one out."
                 )
             control[name] = "passed" if is_exact else f"quantised: {difference} beside {first}"
         return control
@@ -404,7 +400,7 @@ def _measure(
             manifest.not_applicable[task] = str(reason)
             store.write_manifest(manifest)
         except Failure as failure:
-            _log.warning("%s: %s", describe_measurement(planned.asked), failure)
+            LOG.warning("%s: %s", describe_measurement(planned.asked), failure)
             manifest.failed[planned.key] = str(failure)
             store.write_manifest(manifest)
     report(len(plan), len(plan), "")

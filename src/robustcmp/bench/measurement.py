@@ -11,8 +11,8 @@ import msgspec
 
 SEMANTICS = 4  # of measured values: those of another number are not resumed, and stay readable
 TASKS = ("train", "forward", "forward-backward")
+# What is measured: steps of a training; predictions; predictions with the gradient of the images.
 Task = Literal["train", "forward", "forward-backward"]
-"""What is measured: steps of a training; predictions; predictions with the gradient of the images."""
 
 Whole = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 Positive = Annotated[int, msgspec.Meta(ge=1, le=2**62)]

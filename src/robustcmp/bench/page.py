@@ -56,9 +56,9 @@ def _show_settings(benchmark: Benchmark, _: Pictures | None) -> list[Block]:
     about = benchmark.manifest.about
     environment = benchmark.manifest.environment
     frame = benchmark.to_dataframe()
-    facts = {name: about.get(name) for name in ("model", "dataset", "recipe", "training_seed", "weights_of", "epochs")}
-    facts |= {name: environment.get(name) for name in ("system", "machine", "processor", "cpus", "threads")}
-    facts |= {
+    facts = {
+        **{name: about.get(name) for name in ("model", "dataset", "recipe", "training_seed", "weights_of", "epochs")},
+        **{name: environment.get(name) for name in ("system", "machine", "processor", "cpus", "threads")},
         "devices": ", ".join(sorted({*frame.device})),
         "repetitions": benchmark.repetitions,
         "began": frame.began.min(),

@@ -73,15 +73,14 @@ def run(job: Job, threads: int) -> dict[str, Any]:
         process.close()
     if isinstance(result, Exception):
         raise result
-    fields: dict[str, Any] = {
+    fields = {
         "threads": threads,
         "resources": resources,
         "began": began,
         "seconds": round(seconds, 6),
         "ready_seconds": round(max(0.0, ready - start), 6),
     }
-    fields.update(result)
-    return fields
+    return fields | result
 
 
 def measure(connection: Connection[Any, Any]) -> None:
@@ -98,14 +97,6 @@ def measure(connection: Connection[Any, Any]) -> None:
     except Exception as error:
         result = Failure(f"{type(error).__name__}: {error}")
     connection.send((result, moments[-1]))
-
-
-def check_psutil() -> None:
-    """Raise `UsageError` where psutil is not installed."""
-    try:
-        import psutil  # type: ignore[import-untyped, unused-ignore]  # noqa: F401
-    except ImportError as error:
-        raise UsageError(f"measurements need psutil ({error}): pip install 'robustcmp[bench]'") from None
 
 
 def check_gpu() -> None:
@@ -133,7 +124,7 @@ class _Watch:
     """
 
     def __init__(self, pid: int, began: float, processors: list[int]):
-        import psutil
+        import psutil  # type: ignore[import-untyped, unused-ignore]
 
         self._began = began
         self._processors = processors

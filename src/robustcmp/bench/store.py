@@ -16,7 +16,7 @@ import msgspec
 
 from .. import sealed
 from ..errors import SealError, StoreError, UsageError
-from ..files import as_path, make_directory, remove_left_over, sole_writer, write_text_atomically
+from ..files import as_path, make_directory, remove_left_over, sole_writer, write_bytes_atomically
 from .measurement import Asked, Key, Measurement
 
 Content = TypeVar("Content")
@@ -142,7 +142,7 @@ class BenchmarkStore:
     def write_manifest(self, manifest: Manifest) -> None:
         """Write what is asked for."""
         text = sealed.to_json("manifest", msgspec.to_builtins(manifest), sort_keys=True)
-        write_text_atomically(self.manifest_path, text)
+        write_bytes_atomically(self.manifest_path, text.encode())
 
     def save(self, measurement: Measurement) -> None:
         """Write a finished measurement.
@@ -153,7 +153,7 @@ class BenchmarkStore:
             There is no room for it.
         """
         text = sealed.to_json(f"measurement {measurement.key}", msgspec.to_builtins(measurement), indent=None)
-        write_text_atomically(self.path(measurement.key), text + "\n")
+        write_bytes_atomically(self.path(measurement.key), f"{text}\n".encode())
 
     def load(self, planned: Planned) -> Measurement:
         """Return a measurement that is what was asked for.
@@ -168,8 +168,8 @@ class BenchmarkStore:
         lengths = {len(measurement.resources.seconds), *map(len, measurement.resources.series.values())}
         if measurement.asked != planned.asked or len(lengths) > 1:
             raise StoreError(
-                f"{path} is of {measurement.asked} with series of {sorted(lengths)} values, but the manifest asks for "
-                f"{planned.asked}, and all series should be as long. Delete it, and rerun the same command."
+                f"{path}: expected {planned.asked}, as in the manifest, and series of one length; received "
+                f"{measurement.asked} and the lengths {sorted(lengths)}. Delete it, and rerun the same command."
             )
         return measurement
 

@@ -48,19 +48,26 @@ def make_tables(benchmark: Benchmark) -> dict[str, Table]:
 def _tabulate_training(benchmark: Benchmark) -> Table:
     measure = get_measure(benchmark.to_dataframe(), "train")
     time = "epoch_seconds" if measure == "epoch" else "call_seconds"
-    columns = {"subject": Column("subject"), "batch": Column("batch"), "n": Column("n", str)}
-    columns |= {time: Column(UNITS[measure], seconds)}
-    columns |= {f"{time}_interval": Column("95 %", interval(seconds))}
-    columns |= {"first_epoch_seconds": Column("first epoch", seconds)}
+    columns = {
+        "subject": Column("subject"),
+        "batch": Column("batch"),
+        "n": Column("n", str),
+        time: Column(UNITS[measure], seconds),
+        f"{time}_interval": Column("95 %", interval(seconds)),
+        "first_epoch_seconds": Column("first epoch", seconds),
+    }
     rows = _read(benchmark.summary_of_training())
     return _lay_out("Training: medians over processes, without the accuracies between epochs", columns, rows)
 
 
 def _tabulate_prediction(benchmark: Benchmark) -> Table:
-    columns = WHO | {"n": Column("n", str), "call_seconds": Column("a call", seconds)}
-    columns |= {"call_seconds_interval": Column("95 %", interval(seconds))}
-    columns |= {name: Column(name, seconds) for name in SHOWN}
-    columns |= {"throughput": Column("images a second", significant)}
+    columns = WHO | {
+        "n": Column("n", str),
+        "call_seconds": Column("a call", seconds),
+        "call_seconds_interval": Column("95 %", interval(seconds)),
+        **{name: Column(name, seconds) for name in SHOWN},
+        "throughput": Column("images a second", significant),
+    }
     rows = _read(benchmark.summary_of_prediction())
     for row in rows:
         row |= {name: TOO_FEW for name in SHOWN if math.isnan(row[name])}
@@ -88,10 +95,18 @@ def _tabulate_resources(benchmark: Benchmark) -> Table:
 
 
 def _tabulate_pairs(benchmark: Benchmark) -> Table:
-    columns = {"task": Column("task"), "batch": Column("batch"), "a": Column("subject"), "b": Column("versus")}
-    columns |= {"n": Column("n", str), "ratio": Column("ratio", ratio)}
-    columns |= {"interval": Column("95 %, not adjusted", interval(ratio)), "p": Column("p", p_value)}
-    columns |= {"p_adjusted": Column("p adjusted", p_value), "verdict": Column("verdict", str)}
+    columns = {
+        "task": Column("task"),
+        "batch": Column("batch"),
+        "a": Column("subject"),
+        "b": Column("versus"),
+        "n": Column("n", str),
+        "ratio": Column("ratio", ratio),
+        "interval": Column("95 %, not adjusted", interval(ratio)),
+        "p": Column("p", p_value),
+        "p_adjusted": Column("p adjusted", p_value),
+        "verdict": Column("verdict", str),
+    }
     rows = _read(benchmark.tests())
     for row in rows:
         row["verdict"] = _give_verdict(row)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from ..errors import GroupError
-from .command import Parser, run_command
+from .command import Parser, as_command
 from .screen import drop_log_lines, screen_width, show, use_color
 
 if TYPE_CHECKING:
@@ -86,17 +86,16 @@ def _parser() -> Parser:
     return parser
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure what the arguments name and return the exit status."""
-    return run_command(_bench, "robustcmp.bench", arguments)
-
-
+@as_command("robustcmp.bench")
 @drop_log_lines()
-def _bench(arguments: Sequence[str]) -> None:
+def main(arguments: Sequence[str]) -> None:
+    """Measure what the arguments name."""
     options = _parser().parse_args(arguments)
-    from ..bench.measure import benchmark, choose_dataset
+    from ..bench.measure import benchmark
+    from ..sources.recipes import default_dataset
 
-    options.dataset = options.dataset or choose_dataset(options.what, options.model, options.recipe)
+    is_training = options.what == "train"
+    options.dataset = options.dataset or default_dataset(options.model, options.recipe, short=is_training)
     options.out = options.out or f"runs/bench-{options.what}-{Path(options.model).stem}-{options.dataset}"
     keywords = {name: value for name, value in vars(options).items() if name not in OF_COMMAND}
     command = shlex.join(["python", "-m", "robustcmp.bench", *arguments])
@@ -133,11 +132,10 @@ def _show_progress(quiet: bool) -> Iterator[Callable[[int, int, str], None]]:
 
 def _print(options: Namespace, benchmark: Benchmark) -> None:
     page = Path(options.out) / "report.html"
+    benchmark.to_html(page)  # first: whoever reads the screen may stop
     if options.json:
         print(json.dumps(benchmark.to_json()), flush=True)
-        benchmark.to_html(page)
         return
     write = benchmark.to_text if options.full else benchmark.summary
     print(write(width=screen_width(), color=use_color(sys.stdout)), flush=True)
-    benchmark.to_html(page)
     show(f"page: {page}")

@@ -11,6 +11,7 @@ import shlex
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import wraps
 from importlib import import_module
 from typing import Any
 
@@ -93,6 +94,7 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{message}{'' if message.endswith('?') else '.'} See {self.prog} --help")
 
 
+# What the parameters of Python functions are called at the terminal.
 OPTIONS = {
     "accuracy": "--accuracy",
     "architecture": "--architecture",
@@ -117,7 +119,6 @@ OPTIONS = {
     "seed": "--seed",
     "training_seeds": "--training-seeds",
 }
-"""What the parameters of Python functions are called at the terminal."""
 
 
 def describe(error: RobustcmpError) -> str:
@@ -147,6 +148,19 @@ def say(text: str) -> None:
     print(wrap(printable(text), sys.stderr), file=sys.stderr, flush=True)
 
 
+def as_command(name: str) -> Callable[[Callable[[Sequence[str]], int | None]], Callable[..., int]]:
+    """Make a command of what takes its arguments: it is run on those of the process if none are passed."""
+
+    def decorate(run: Callable[[Sequence[str]], int | None]) -> Callable[..., int]:
+        @wraps(run)
+        def main(arguments: Sequence[str] | None = None) -> int:
+            return run_command(run, name, arguments)
+
+        return main
+
+    return decorate
+
+
 def run_command(run: Callable[[Sequence[str]], int | None], command: str, arguments: Sequence[str] | None) -> int:
     """Run a command on its arguments, those of the process if there are none, and return its exit status.
 
@@ -170,7 +184,7 @@ def run_command(run: Callable[[Sequence[str]], int | None], command: str, argume
     except BrokenPipeError:  # who reads has read enough, as head does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         with suppress(OSError):
-            say("error: nobody reads the output. Finished work is saved.")
+            say("error: the output was closed before everything was printed. Finished work is saved.")
         return FAILED
     except OSError as error:  # a full disk
         say(f"error: {error}. Finished work is saved.")
@@ -185,7 +199,7 @@ def _make_parser() -> Parser:
     top = Parser("robustcmp", "Is one trained model easier to fool than another, and is the difference real?")
     top.epilog = EXAMPLES
     top.add_argument("--version", action="version", version=f"robustcmp {own_version()}")
-    commands = top.add_subparsers(title="commands", metavar="COMMAND")
+    commands = top.add_subparsers(title="commands", metavar="COMMAND", dest="command")
     for name, summary in COMMANDS.items():
         commands.add_parser(name, help=summary, add_help=False)
     return top
@@ -193,12 +207,9 @@ def _make_parser() -> Parser:
 
 def _run(given: Sequence[str]) -> None:
     """Do what is asked without a command: help, the version; or say what is wrong."""
-    if not given:
-        _make_parser().print_help()
-    elif given[0].startswith("-"):
-        _make_parser().parse_args(given[:1])
-    else:
-        raise unknown("command", given[0], COMMANDS)
+    top = _make_parser()
+    top.parse_args(given[:1])
+    top.print_help()
 
 
 def run_named(arguments: Sequence[str] | None = None) -> int:
@@ -206,5 +217,4 @@ def run_named(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] not in COMMANDS:
         return run_command(_run, "robustcmp", words)
-    status: int = import_module(f".{words[0]}", __package__).main(words[1:])
-    return status
+    return import_module(f".{words[0]}", __package__).main(words[1:])

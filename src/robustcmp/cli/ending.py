@@ -118,7 +118,7 @@ def _tell(number: int, command: str, given: Sequence[str]) -> None:
     if sys.stderr is None:
         return
     cause = "interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"
-    lines = f"\n{cause}. What is finished is kept; rerun the command to resume:\n  {format_command(command, given)}\n"
+    lines = f"\n{cause}. What is finished is kept; rerun the command to resume:\n  {_format_command(command, given)}\n"
     with _ending.telling:  # two threads may want to say it
         if _ending.is_told:
             return
@@ -128,7 +128,7 @@ def _tell(number: int, command: str, given: Sequence[str]) -> None:
         _ending.is_told = bool(_ending.watched)
 
 
-def format_command(command: str, given: Sequence[str]) -> str:
+def _format_command(command: str, given: Sequence[str]) -> str:
     """Return a line that runs the same command again from the same directory."""
     import shlex
     import shutil
@@ -138,7 +138,7 @@ def format_command(command: str, given: Sequence[str]) -> str:
 
 
 def _import_for_last_words() -> None:
-    """Import what `format_command` needs, since nothing can be imported in the middle of an import."""
+    """Import what `_format_command` needs, since nothing can be imported in the middle of an import."""
     import shlex  # noqa: F401
     import shutil  # noqa: F401
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import ControlError, GroupError, ModelError, UsageError
-from .command import Parser, run_command, say
+from .command import Parser, as_command, say
 from .screen import drop_log_lines, screen_width, show, use_color
 
 if TYPE_CHECKING:
@@ -173,13 +173,10 @@ def _add_output(parser: Parser) -> None:
     group.add_argument("--quiet", action="store_true", help="print nothing but the results")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Compare what the arguments name and return the exit status."""
-    return run_command(_evaluate, "robustcmp.eval", arguments)
-
-
+@as_command("robustcmp.eval")
 @drop_log_lines()
-def _evaluate(words: Sequence[str]) -> None:
+def main(words: Sequence[str]) -> None:
+    """Compare what the arguments name."""
     start = time.monotonic()
     options = read_options(words)
     evaluation = compare(options, words, start)
@@ -203,13 +200,11 @@ def compare(options: Namespace, words: Sequence[str], start: float) -> Evaluatio
     from ..frameworks import check_device
     from ..runs.executors import choose_executor
     from ..runs.followups import check_conditional
-    from ..runs.question import check_numbers
 
     suite = load_suite(options.suite[0])
     if options.suite[1:]:
         suite = _add_own(suite, options.suite[1:])
     repeats = suite.count_repeats(_repeats(options.repeats or [], suite))
-    check_numbers(options.images, options.batch_size, options.seed)
     check_device(options.device)
     if options.within is not None and options.images is not None:
         raise UsageError("--within chooses the number of images: leave out --images")
@@ -261,13 +256,13 @@ def _tell(options: Namespace) -> Say:
 def check_complete(evaluation: Evaluation) -> None:
     """Raise an error if the same-weights control did not pass, or attacks failed."""
     if evaluation.results.same_weights and not evaluation.results.same_weights["passed"]:
-        raise ControlError("these frameworks give different results for the same weights: the control did not pass")
+        raise ControlError("the control did not pass: these frameworks give different results for the same weights")
     if evaluation.failed:
         failed = evaluation.failed
         each = [f"{attack} on {label}: {why}" for label, reasons in failed.items() for attack, why in reasons.items()]
         raise GroupError(
-            f"{len(each)} of the attacks on models failed. Everything else is finished, and the same command tries "
-            "only these again:\n  " + "\n  ".join(each)
+            f"{len(each)} attacks failed on a model. Everything else is finished, and the same command tries only "
+            "these again:\n  " + "\n  ".join(each)
         )
 
 
@@ -332,9 +327,25 @@ def _arguments(
     options: Namespace, suite: Suite, repeats: dict[str, int], comparison: _Comparison, words: Sequence[str]
 ) -> dict[str, Any]:
     """Return the arguments of `evaluate` after the models and the images."""
+    from ..provenance import made_with
     from ..sources.deployed import fingerprints
 
-    question = _question(options, suite, repeats) | {"models": fingerprints(comparison.origins)}
+    question = {  # what the outcome depends on, beside the images
+        "suite": suite.digest,
+        "images": options.images or suite.images,
+        "repeats": repeats,
+        "spread_repeats": not options.repeats,
+        "seed": options.seed,
+        "batch_size": options.batch_size,
+        "device": options.device,
+        "keep_images": not options.no_images,
+        "training_seeds": options.training_seeds,
+        "same_weights": options.same_weights,
+        "environment": made_with(),
+        "models": fingerprints(comparison.origins),
+    }
+    dataset = comparison.data.name.replace(":", "-")  # some systems take no colon in a path
+    usual = f"runs/{comparison.about['model']}-{dataset}-{suite.name}{comparison.suffix}"
     return {
         "suite": suite,
         "n": options.images,
@@ -342,7 +353,7 @@ def _arguments(
         "spread_repeats": not options.repeats,
         "seed": options.seed,
         "data_format": "channels_last",
-        "out": options.out or _usual_directory(comparison, suite),
+        "out": options.out or usual,
         "batch_size": options.batch_size,
         "keep_images": not options.no_images,
         "about": comparison.about
@@ -350,11 +361,6 @@ def _arguments(
         "device": options.device,
         "progress": not options.quiet,
     }
-
-
-def _usual_directory(comparison: _Comparison, suite: Suite) -> str:
-    dataset = comparison.data.name.replace(":", "-")  # some systems take no colon in a path
-    return f"runs/{comparison.about['model']}-{dataset}-{suite.name}{comparison.suffix}"
 
 
 def _find_finished(options: Namespace, arguments: dict[str, Any]) -> Evaluation | None:
@@ -441,25 +447,6 @@ def _estimate(comparison: _Comparison, suite: Suite, arguments: dict[str, Any]) 
         show(f"{attack}: {to_do if cells[attack] else 'not applicable'}")
     show(f"health checks: about {duration(plan.check_seconds())}")
     show(f"about {duration(sum(seconds.values()))} for all attacks on this machine; the run is {directory}")
-
-
-def _question(options: Namespace, suite: Suite, repeats: dict[str, int]) -> dict[str, Any]:
-    """Return what the outcome depends on, beside the models and the images."""
-    from ..provenance import made_with
-
-    return {
-        "suite": suite.digest,
-        "images": options.images or suite.images,
-        "repeats": repeats,
-        "spread_repeats": not options.repeats,
-        "seed": options.seed,
-        "batch_size": options.batch_size,
-        "device": options.device,
-        "keep_images": not options.no_images,
-        "training_seeds": options.training_seeds,
-        "same_weights": options.same_weights,
-        "environment": made_with(),
-    }
 
 
 def _list_missing(options: Namespace, evaluation: Evaluation) -> list[Callable[..., object]]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
 from collections.abc import Sequence
 
 from ..errors import UsageError
-from .command import Parser, run_command, say
+from .command import Parser, as_command, say
 
 
 def _parser() -> Parser:
@@ -24,39 +23,25 @@ def _parser() -> Parser:
     return parser
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Do what the arguments name and return the exit status."""
-    return run_command(_hosts, "robustcmp hosts", arguments)
-
-
-def _hosts(given: Sequence[str]) -> None:
+@as_command("robustcmp hosts")
+def main(given: Sequence[str]) -> None:
+    """Do what the arguments name."""
     options = _parser().parse_args(given)
     if options.action != "create" and (options.python or options.script or options.requirements):
         raise UsageError("--python, --script and --requirements are options of create only")
-    if options.action == "create":
-        _create(options)
-    else:
-        _remove(options)
-
-
-def _create(options: Namespace) -> None:
     from ..frameworks import NAMES
-    from ..hosts.environments import create
+    from ..hosts.environments import create, remove
 
     for name in options.names:
-        create(
-            name,
-            script=options.script,
-            requirements=options.requirements,
-            python=options.python,
-            reserved=NAMES,
-            say=say,
-        )
-
-
-def _remove(options: Namespace) -> None:
-    from ..hosts.environments import remove
-
-    for name in options.names:
-        remove(name)
-        say(f"{name} is removed")
+        if options.action == "create":
+            create(
+                name,
+                script=options.script,
+                requirements=options.requirements,
+                python=options.python,
+                reserved=NAMES,
+                say=say,
+            )
+        else:
+            remove(name)
+            say(f"{name} is removed")

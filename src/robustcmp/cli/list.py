@@ -6,10 +6,11 @@ import json
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import HostError, RobustcmpError, UsageError
-from .command import Parser, run_command, say
+from .command import Parser, as_command, say
 from .screen import use_color
 
 if TYPE_CHECKING:
@@ -35,12 +36,9 @@ def _parser() -> Parser:
     return parser
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """List what the arguments name and return the exit status."""
-    return run_command(_list, "robustcmp list", arguments)
-
-
-def _list(given: Sequence[str]) -> None:
+@as_command("robustcmp list")
+def main(given: Sequence[str]) -> None:
+    """List what the arguments name."""
     options = _parser().parse_args(given)
     if options.directory and options.kind != "runs":
         raise UsageError(
@@ -165,10 +163,11 @@ def _deployments() -> Rows:
 
 
 def _list_runs(options: Namespace) -> None:
-    from ..records.store import runs_in
+    from ..records.store import Run
 
     directory = options.directory or RUNS
-    rows = [_describe_run(run) for run in runs_in(directory)]
+    runs = [Run(path) for path in sorted(Path(directory).glob("*/"))]
+    rows = [_describe_run(run) for run in runs if run.is_there]
     if not rows and not options.json:
         say(f"no runs in {directory}. Create one with: robustcmp eval --model lenet5")
         return

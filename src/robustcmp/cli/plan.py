@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from collections.abc import Sequence
 
-from ..errors import UsageError
-from .command import Parser, run_command
+from .command import Parser, as_command
 from .gate import read_points
 from .screen import screen_width, use_color
 
@@ -16,8 +14,8 @@ from .screen import screen_width, use_color
 def _parser() -> Parser:
     parser = Parser(
         "robustcmp plan",
-        "Say how many trainings of each framework, images and repeats detect a difference between frameworks, and what "
-        "they cost, from the variances and the costs of a finished run with several trainings. No framework is needed.",
+        "Say how many trainings of each framework detect a difference between frameworks, from the variances of a "
+        "finished run with several trainings. No framework is needed.",
         "  robustcmp plan --pilot runs/lenet5-mnist-guo2019 --difference 5\n"
         "  robustcmp plan --pilot runs/lenet5-mnist-guo2019 --difference 3 --power 0.9 --attack fgsm\n"
         "  robustcmp plan --pilot runs/old.onnx-and-new.onnx --margin 2",
@@ -38,42 +36,24 @@ def _parser() -> Parser:
     )
     parser.add_argument("--power", type=float, default=0.8, metavar="P", help="the probability of detection")
     parser.add_argument("--attack", metavar="NAME", help="plan for one attack (default: each of the pilot's)")
-    parser.add_argument(
-        "--training-seconds",
-        type=float,
-        metavar="S",
-        help="the time to train one model (default: what the weights of the pilot's models say)",
-    )
     parser.add_argument("--json", action="store_true", help="print a JSON list of objects instead of a table")
     return parser
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Plan a comparison and return the exit status."""
-    return run_command(_plan, "robustcmp plan", arguments)
-
-
-def _plan(given: Sequence[str]) -> None:
+@as_command("robustcmp plan")
+def main(given: Sequence[str]) -> None:
+    """Plan a comparison."""
     options = _parser().parse_args(given)
     if options.margin is not None:
         _plan_gate(options.pilot, read_points("--margin", options.margin), options.json)
         return
-    if not 0 < options.difference < 100:
-        raise UsageError(f"--difference should be above 0 and below 100 points, received {options.difference:g}")
-    seconds = options.training_seconds
-    if seconds is not None and not 0 <= seconds < math.inf:
-        raise UsageError(f"--training-seconds should be 0 or more, received {seconds:g}")
+    difference = read_points("--difference", options.difference)
     from ..evaluation import open_run
     from ..report.layout import console_for, print_table
     from ..report.tables import designs
     from ..report.words import plan_notes
-    from ..sources.from_zoo import mean_training_seconds
 
-    pilot = open_run(options.pilot)
-    if seconds is None:
-        seconds = mean_training_seconds([model["info"] for model in pilot.manifest["models"]])
-    difference = options.difference / 100
-    plan = pilot.plan(difference, power=options.power, attack=options.attack, training_seconds=seconds)
+    plan = open_run(options.pilot).plan(difference, power=options.power, attack=options.attack)
     if options.json:
         print(plan.to_json(orient="records", indent=1, double_precision=15))
         return
@@ -93,10 +73,11 @@ def _plan_gate(directory: str, margin: float, as_json: bool) -> None:
 
     planned = plan_gate(open_run(directory).results, margin)
     if as_json:
-        print(json.dumps([attack._asdict() for attack in planned], indent=1))
+        print(json.dumps(planned, indent=1))
         return
     if not planned:
         print("No attack of this run is informative: it fools under 5 % or over 95 % of both models' images.")
     for attack in planned:
-        images = "trainings decide, not images" if attack.images is None else f"{attack.images:,} images"
-        print(f"{attack.model} under {attack.attack}: {images}")
+        images = attack["images"]
+        needed = "trainings decide, not images" if images is None else f"{images:,} images"
+        print(f"{attack['model']} under {attack['attack']}: {needed}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import UsageError
 from ..files import write_named
-from .command import Parser, run_command, say
+from .command import Parser, as_command, say
 from .screen import screen_width, show
 
 if TYPE_CHECKING:
@@ -41,12 +41,9 @@ def _parser() -> Parser:
     return parser
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Write what the arguments name and return the exit status."""
-    return run_command(_report, "robustcmp report", arguments)
-
-
-def _report(given: Sequence[str]) -> None:
+@as_command("robustcmp report")
+def main(given: Sequence[str]) -> None:
+    """Write what the arguments name."""
     options = _parser().parse_args(given)
     from ..bench.store import BenchmarkStore
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from ..errors import check_count
-from .command import Parser, run_command, say
+from .command import Parser, as_command, say
 from .screen import drop_log_lines
 
 
@@ -39,13 +39,10 @@ def _parser() -> Parser:
     return parser
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Train what the arguments name and return the exit status."""
-    return run_command(_train, "robustcmp.train", arguments)
-
-
+@as_command("robustcmp.train")
 @drop_log_lines()
-def _train(given: Sequence[str]) -> None:
+def main(given: Sequence[str]) -> None:
+    """Train what the arguments name."""
     options = _parser().parse_args(given)
     # Only now: a mistyped option should not wait for imports.
     from tqdm import tqdm

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import StoreError, UsageError
-from .command import Parser, run_command, say
+from .command import Parser, as_command, say
 from .list import RUNS, print_rows
 
 
@@ -26,12 +26,9 @@ def _parser() -> Parser:
     return parser
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Check or repair what the arguments name and return the exit status."""
-    return run_command(_verify, "robustcmp verify", arguments)
-
-
-def _verify(given: Sequence[str]) -> None:
+@as_command("robustcmp verify")
+def main(given: Sequence[str]) -> None:
+    """Check or repair what the arguments name."""
     from ..bench.store import BenchmarkStore
     from ..records.store import Run
     from ..records.upkeep import verify, write_sums

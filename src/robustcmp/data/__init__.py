@@ -2,38 +2,22 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 
-from ..errors import UsageError, unknown
+from ..errors import LOG, UsageError, unknown
 from ..files import as_path
-from .dataset import Dataset, hold_out
+from .dataset import Dataset
 from .published import Published
 
-__all__ = [
-    "DATASETS",
-    "KINDS",
-    "SPLITS",
-    "Dataset",
-    "check_named",
-    "describe",
-    "is_own",
-    "load_dataset",
-    "hold_out",
-    "whereabouts",
-]
-
+# Each is a module of this folder, with a function ``load(split, directory)``.
 DATASETS = ("mnist", "digits", "cifar10")
-"""Each is a module of this folder, with a function ``load(split, directory)``."""
+# What a dataset of one's own lies in, ``KIND:PATH``; each is a module here, with a function ``load(path, split)``.
 KINDS = ("folder", "npz")
-"""What a dataset of one's own lies in, ``KIND:PATH``; each is a module here, with a function ``load(path, split)``."""
 SPLITS = ("train", "test")
-
-_log = logging.getLogger("robustcmp")
 
 
 def load_dataset(name: str, split: str = "test", *, data_dir: str | os.PathLike[str] | None = None) -> Dataset:
@@ -98,7 +82,7 @@ def load_dataset(name: str, split: str = "test", *, data_dir: str | os.PathLike[
 @cache
 def _warn_once(sentence: str) -> None:
     """Log a warning that a command would otherwise repeat for each conversion that loads the images again."""
-    _log.warning("%s", sentence)
+    LOG.warning("%s", sentence)
 
 
 def is_own(name: str) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -11,17 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import limits
-from ..errors import DataError, OutOfMemoryError, UsageError, in_one_line
+from ..errors import LOG, DataError, OutOfMemoryError, UsageError, in_one_line
 from ..files import open_regular
 from .arrays import DARK, check_labels, check_memory, check_unit_images
 from .dataset import Dataset, name_after, scale_bytes
 
+# What images and labels of a split are called: the first is what Keras calls them.
 PAIRS = {"test": (("x_test", "y_test"), ("images", "labels")), "train": (("x_train", "y_train"),)}
-"""What images and labels of a split are called: the first is what Keras calls them."""
+# What an array is called that says where the channels are, ``"channels_first"`` or ``"channels_last"``.
 FORMAT = "data_format"
-"""What an array is called that says where the channels are, ``"channels_first"`` or ``"channels_last"``."""
-
-_log = logging.getLogger("robustcmp")
 
 
 def load(path: Path, split: str) -> Dataset:
@@ -82,7 +79,7 @@ def _make_dataset(
             )
         check_memory(f"{len(pixels):,} images as float32", 4 * pixels.size)
         pixels = scale_bytes(pixels)
-        _log.info("%s: images of 8 bits, divided by 255", path)
+        LOG.info("%s: images of 8 bits, divided by 255", path)
     images = check_unit_images(pixels, data_format)
     if not len(images):
         raise DataError("expected at least one image, received none")

@@ -29,8 +29,7 @@ ALSO = {"onnx": "onnxruntime", "tflite": "litert", "tensorflowjs": "tfjs"}
 def runtime(name: str) -> Runtime:
     """Return the runtime of that name."""
     module = import_module(f".{MODULES[name]}", __name__)
-    instance: Runtime = module.RUNTIME
-    return instance
+    return module.RUNTIME
 
 
 def names() -> list[str]:

@@ -156,9 +156,7 @@ def image_shape(model: Model, images: NDArray[np.float32] | None) -> tuple[int, 
     if model.architecture is not None:
         return model.architecture.input_shape
     if images is None:
-        raise DeploymentError(
-            "the network's design is not known, so neither is its images' size: pass calibration images"
-        )
+        raise DeploymentError("the size of this network's images is not known: pass calibration images")
     return images.shape[1:]
 
 

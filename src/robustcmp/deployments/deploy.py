@@ -19,11 +19,11 @@ from ..errors import DeploymentError, UsageError, enough_memory, unknown
 from ..files import as_path, digest, json_digest, make_directory, user_cache
 from ..models.classifier import Classifier
 from ..models.functions import FINITE_DIFFERENCES, FiniteDifferences
-from ..models.model import Model, along, check_preprocessing, check_wrapping
+from ..models.model import Model, check_preprocessing, check_wrapping, shift_and_divide
 from ..untrusted import check_answers, check_file
 from . import check_runtime, conversion, split
 from .base import WRITTEN, Runtime, try_file
-from .model import DeployedModel, DeployedNetwork, Files, Gradient, RuntimeAdapter, channels_last, to_numpy
+from .model import DeployedModel, DeployedNetwork, Files, Gradient, RuntimeAdapter, channels_last
 from .sessions import BYTES, Session
 from .silence import silence
 
@@ -137,7 +137,7 @@ def _check_model(model: Model) -> None:
             f"expected a trained model from robustcmp.wrap, load_model or fit, received {type(model).__name__}"
         )
     if "averaged" in model.info:
-        raise UsageError("a mean over passes is not in a converted network: deploy a network that draws nothing")
+        raise UsageError("robustcmp.averaged cannot be converted: deploy a network that draws nothing at random")
 
 
 def _check_path(runtime: Runtime, path: str | os.PathLike[str]) -> Path:
@@ -146,7 +146,7 @@ def _check_path(runtime: Runtime, path: str | os.PathLike[str]) -> Path:
     if file.suffix != runtime.suffix:
         raise UsageError(f"files of {runtime.name} end in {runtime.suffix}, received {path}", parameters=["path"])
     if not file.parent.is_dir() or file.is_dir():
-        raise UsageError(f"expected a file in a folder that is there, received {path}", parameters=["path"])
+        raise UsageError(f"expected a file in a folder that exists, received {path}", parameters=["path"])
     return file
 
 
@@ -220,7 +220,7 @@ def open_deployed(
         wrapped = channels_last(source)
     else:
         checked = None if bounds is None else check_wrapping(bounds, "logits")
-        wrapped = {"bounds": checked, "preprocessing": to_numpy(check_preprocessing(preprocessing))}
+        wrapped = {"bounds": checked, "preprocessing": check_preprocessing(preprocessing)}
     files = Files.of(main, beside(runtime, main))
     if runtime.can_crash:
         check_answers(main, f"{runtime.name}\n{main}".encode(), try_file, runtime.name)
@@ -259,7 +259,7 @@ def beside(runtime: Runtime, main: Path) -> list[Path]:
     files = runtime.beside(main)
     for file in files:
         if not file.is_file():
-            raise DeploymentError(f"{file} is not there, which holds a part of {main}: copy it, too")
+            raise DeploymentError(f"{main} needs {file}, which does not exist: copy it, too")
     return files
 
 
@@ -285,10 +285,10 @@ def _check_levels(main: Path, session: Session, received: NDArray[np.float32], i
         session.notes.append(f"images are given from {lower:.4g} to {upper:.4g}, as stated")
         return
     raise DeploymentError(
-        f"{main} was made for images from {session.levels[0]:.4g} to {session.levels[1]:.4g}, by the levels of its "
-        f"input, and would get images from {lower:.4g} to {upper:.4g}. State what it expects of images in [0, 1], "
-        "(images - mean) / std: FILE,mean=MEAN,std=STD, or in Python preprocessing={'mean': MEAN, 'std': STD}. Mean 0 "
-        "and std 1 leave them as they are"
+        f"{main} is quantised for images from {session.levels[0]:.4g} to {session.levels[1]:.4g}, and would get "
+        f"images from {lower:.4g} to {upper:.4g}. State how it normalises images in [0, 1], (images - mean) / std: "
+        "FILE,mean=MEAN,std=STD, or in Python preprocessing={'mean': MEAN, 'std': STD}. Mean 0 and std 1 leave them "
+        "as they are"
     )
 
 
@@ -324,20 +324,12 @@ def _prepare_images(name: str, model: Model, calibration: NDArray[np.float32] | 
     if not len(images):
         raise UsageError(f"{name} needs at least one calibration image, received none", parameters=["calibration"])
     lower, upper = (np.float32(bound) for bound in model.bounds)
-    inner: NDArray[np.float32] = _preprocess(channels_last(model)["preprocessing"], lower + (upper - lower) * images)
-    return inner
+    return shift_and_divide(channels_last(model)["preprocessing"] or {}, lower + (upper - lower) * images)
 
 
 def _preprocess_bounds(bounds: tuple[float, float], preprocessing: dict[str, Any] | None) -> list[NDArray[np.float32]]:
     """Return what a preprocessing makes of the smallest and the largest pixel, each of shape (1, 1, C)."""
-    return [_preprocess(preprocessing, np.full((1, 1, 1, 1), bound, np.float32))[0] for bound in bounds]
-
-
-def _preprocess(preprocessing: dict[str, Any] | None, images: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return images (N, H, W, C) as the network behind a preprocessing with axes of such images gets them."""
-    settings = preprocessing or {}
-    x = np.flip(images, settings["flip_axis"]) if settings.get("flip_axis") is not None else images
-    return np.ascontiguousarray((x - along(settings, "mean", 0)) / along(settings, "std", 1), np.float32)
+    return [shift_and_divide(preprocessing or {}, np.full((1, 1, 1, 1), bound, np.float32))[0] for bound in bounds]
 
 
 def _key(model: Model, name: str, runtime: Runtime, images: NDArray[np.float32] | None) -> str | None:
@@ -372,11 +364,8 @@ def _find_or_write(folder: Path, runtime: Runtime, write: Callable[[Path], None]
             if not _is_whole(folder, runtime):  # else another process was first
                 with suppress(FileNotFoundError):
                     folder.rename(Path(temporary, "broken"))
-                try:
+                with suppress(OSError):  # nor now
                     made.rename(folder)
-                except OSError:
-                    if not _is_whole(folder, runtime):
-                        raise
     return folder / name
 
 

@@ -40,6 +40,9 @@ class _ExecuTorch(HostedRuntime):
         ),
     }
 
+    def start(self) -> HostProcess:
+        return environments.start(HOST)
+
     def version(self) -> str:
         return environments.describe(HOST)["version"] if environments.is_ready(HOST) else "unknown"
 
@@ -48,36 +51,27 @@ class _ExecuTorch(HostedRuntime):
             return ""
         return f"{self.name} runs in an environment of its own: create it with robustcmp hosts create {HOST}"
 
-    def start(self) -> HostProcess:
-        return environments.start(HOST)
-
     def convert(self, model: Model, kind: str, calibration: NDArray[np.float32] | None, path: Path) -> None:
         architecture = model.architecture
         weights = model.weights
         if architecture is None or weights is None:
             raise DeploymentError(
-                f"{self.name} converts networks by their architecture and weights, in another process: models of the "
-                "zoo and architectures of one's own. Convert this one yourself, and open the .pte file"
+                f"{self.name} converts models of the zoo and networks of an architecture's file, received another "
+                "network. Convert it yourself, and open the .pte file"
             )
-        described = architecture.description | {
-            "inputs": {layer.name: shape for layer, shape in architecture.walk()},
-            "flattened": architecture.flat_shapes,
-        }
-        process = self.process()
-        number = process.call("build", architecture=described, seed=0)[0]["is"]
-        try:
-            process.call("set_weights", weights, of=number)
-            images = {} if calibration is None or kind != "int8" else {"images": calibration}
-            shape = list(architecture.input_shape)
-            _, answer = process.call("convert", images, of=number, kind=kind, batch=SIZE, shape=shape)
-        finally:
-            process.forget(number)
+        network = self._host.build(architecture, 0, "cpu")
+        network.call("set_weights", weights)
+        images = {} if calibration is None or kind != "int8" else {"images": calibration}
+        shape = list(architecture.input_shape)
+        _, answer = network.call("convert", images, kind=kind, batch=SIZE, shape=shape)
         path.write_bytes(answer["program"].tobytes())
 
     def load(self, path: Path) -> Session:
         content = read_network(path, LARGEST)
         if content[4:8] != b"ET12":
-            raise DeploymentError(f"{path} is no program of ExecuTorch: it should have ET12 as its bytes 5 to 8")
+            raise DeploymentError(
+                f"{path} is not a program of ExecuTorch: expected ET12 as its bytes 5 to 8. Convert the network again."
+            )
         return self.open_program(path, content)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from abc import abstractmethod
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..frameworks.hosted import Hosted
 from ..hosts.process import HostProcess
 from .base import Runtime
 from .sessions import Layout, Session
@@ -20,23 +20,15 @@ class HostedRuntime(Runtime):
     """A runtime whose networks live in a host."""
 
     def __init__(self) -> None:
-        self._process: HostProcess | None = None
-        self._starting = threading.Lock()
+        self._host = Hosted(self.name, self.start)
 
     @abstractmethod
     def start(self) -> HostProcess:
         """Start its host."""
 
-    def process(self) -> HostProcess:
-        """Return the process that answers; one that has ended is replaced."""
-        with self._starting:
-            if self._process is None or not self._process.alive:
-                self._process = self.start()
-            return self._process
-
     def open_program(self, path: Path, content: bytes, **about: str) -> Session:
         """Return a network whose file the host has opened."""
-        process = self.process()
+        process = self._host.process()
         number = process.call("load", {"program": np.frombuffer(content, np.uint8)}, **about)[0]["is"]
         _, sizes = process.call("sizes", of=number)
 

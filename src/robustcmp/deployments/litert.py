@@ -23,10 +23,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import DeploymentError, UsageError, in_one_line
+from ..errors import DeploymentError, in_one_line
 from ..files import write_bytes_atomically
 from ..frameworks import get_framework
-from ..frameworks.keras_networks import call_arguments
+from ..frameworks.keras_networks import KerasModel
 from ..models.model import Model
 from ..threads import cores
 from ..untrusted import read_network
@@ -84,13 +84,10 @@ def _keras_network(model: Model) -> Any:
             f"{model.framework}. Describe its architecture in a file and load its weights with that, or convert it "
             "with its own tools (litert-torch for torch) and pass the .tflite file."
         )
-    try:
-        adapter = get_framework("tensorflow")
-    except UsageError as error:
-        raise DeploymentError(f"TensorFlow converts networks for litert: {error}") from None
+    adapter = get_framework("tensorflow")
     if architecture is None or weights is None:
         return model.native
-    network = adapter.build(architecture, 0, "cpu")
+    network = adapter.build(architecture, None, "cpu")
     adapter.set_weights(network, architecture, weights)
     return network
 
@@ -114,7 +111,7 @@ def _convert(network: Any, shape: tuple[int, ...], kind: str, calibration: NDArr
     import tensorflow as tf
 
     function = tf.function(
-        lambda images: network(images, **call_arguments(network)),
+        lambda images: network(images, **KerasModel(network).call_arguments()),
         input_signature=[tf.TensorSpec([None, *shape], tf.float32, name="images")],
         autograph=False,
     )
@@ -129,13 +126,12 @@ def _convert(network: Any, shape: tuple[int, ...], kind: str, calibration: NDArr
             converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]  # all of it, or an error
             converter.inference_input_type = converter.inference_output_type = tf.int8
         with silence():
-            content: bytes = converter.convert()
+            return converter.convert()
     except Exception as error:  # a layer of a user's own can raise anything
         raise DeploymentError(
             f"TensorFlow cannot convert this network to litert{kind and f'-{kind}'}: {type(error).__name__}: "
             f"{in_one_line(error)}"
         ) from error
-    return content
 
 
 # opening ---------------------------------------------------------------------------------------------------------
@@ -240,11 +236,11 @@ class _Network(Session):
                 self._interpreter.invoke()
                 answer = self._interpreter.get_tensor(self._output)
         except (ValueError, RuntimeError) as error:
-            raise DeploymentError(f"{self._path} does not answer {len(images)} images: {in_one_line(error)}") from None
+            raise DeploymentError(f"{self._path} failed on {len(images)} images: {in_one_line(error)}") from None
         if answer.ndim != 2 or len(answer) != len(images):
             raise DeploymentError(
-                f"{self._path} answers {len(images)} images with an array {answer.shape}; expected logits "
-                f"({len(images)}, K)"
+                f"{self._path} should return logits ({len(images)}, K) for {len(images)} images, received the shape "
+                f"{answer.shape}"
             )
         return self._logits.restore(answer)
 

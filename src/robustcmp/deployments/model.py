@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -40,8 +40,7 @@ class RuntimeAdapter(NumPy):
 
     def forward(self, function: Function, like: Any, *arrays: NDArray[Any]) -> NDArray[np.float32]:
         """Ask without copies: a runtime reads images without changing them, and what it answers is its own."""
-        answer: NDArray[np.float32] = np.asarray(function(*map(np.ascontiguousarray, arrays)))
-        return answer
+        return np.asarray(function(*map(np.ascontiguousarray, arrays)))
 
     def parameters(self, native: Any) -> list[NDArray[Any]] | None:
         return [np.frombuffer(bytes.fromhex(native.files.sha256), np.uint8)]
@@ -124,7 +123,7 @@ class DeployedNetwork:
         answers = [self._ask(images[i : i + 1]) for i in range(PROBES)]
         if together.ndim != 2 or {(PROBES, *answer.shape[1:]) for answer in answers} != {together.shape}:
             raise DeploymentError(
-                f"{self.files.main} should answer {PROBES} images with {PROBES} rows of numbers, received the shapes "
+                f"{self.files.main} should return {PROBES} rows of numbers for {PROBES} images, received the shapes "
                 f"{together.shape} for all at once and {answers[0].shape} for one"
             )
         one_by_one = np.concatenate(answers)
@@ -234,13 +233,4 @@ def channels_last(source: Model) -> dict[str, Any]:
                 if axis not in moved:
                     raise ModelError(f"{name}={settings[name]} is not an axis of one image (C, H, W)")
                 settings[name] = moved[axis]
-    return {"bounds": bounds, "preprocessing": to_numpy(settings)}
-
-
-def to_numpy(preprocessing: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Return what is done to images with means and deviations in NumPy; None where it is nothing."""
-    settings = dict(preprocessing or {})
-    for name in ("mean", "std"):
-        if settings.get(name) is not None:
-            settings[name] = np.asarray(settings[name], np.float32)
-    return settings or None
+    return {"bounds": bounds, "preprocessing": settings or None}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DeploymentError
+from ..frameworks import get_framework
+from ..models.model import Model
 from ..networks.architecture import (
     Architecture,
     BatchNorm,
@@ -29,6 +32,7 @@ from ..networks.architecture import (
 )
 from ..networks.weights import Weights
 from ..untrusted import read_network
+from .base import image_shape
 from .sessions import Tensor
 
 OPSET = 17  # old enough for every runtime, new enough for all of our layers
@@ -38,8 +42,7 @@ IMAGES = "images"
 LOGITS = "logits"
 MOST_BYTES = 2**31 - 1
 """A protocol buffer has less."""
-LOCATION = b"location"
-"""What stands in every network that keeps values in other files."""
+LOCATION = b"location"  # stands in every network that keeps values in other files
 ONE_FILE = "Or export one file, torch.onnx.export(..., external_data=False)."
 
 
@@ -55,7 +58,15 @@ def _import_onnx() -> Any:
 # writing -------------------------------------------------------------------------------------------------------------
 
 
-def write_onnx(architecture: Architecture, weights: Weights, path: Path) -> None:
+def write_float(model: Model, images: NDArray[np.float32] | None, path: Path) -> None:
+    """Write a network as ONNX in float32: by our own writer where its design is known, else by its framework."""
+    if model.architecture is not None and model.weights is not None:
+        _write_onnx(model.architecture, model.weights, path)
+        return
+    get_framework(model.framework).export_onnx(model.native, image_shape(model, images), path)
+
+
+def _write_onnx(architecture: Architecture, weights: Weights, path: Path) -> None:
     """Write a trained network as ONNX, in float32; the same network is always the same bytes."""
     onnx = _import_onnx()
     writer = _Writer(onnx, architecture, weights)
@@ -133,40 +144,80 @@ class _Writer:
 
 def _rows_by_channel(kernel: NDArray[Any], flattened: tuple[int, int, int]) -> NDArray[Any]:
     """Return a dense kernel whose rows are in the order (C, H, W) instead of (H, W, C)."""
-    reordered: NDArray[Any] = kernel.reshape(*flattened, -1).transpose(2, 0, 1, 3).reshape(kernel.shape)
-    return reordered
+    return kernel.reshape(*flattened, -1).transpose(2, 0, 1, 3).reshape(kernel.shape)
 
 
 # reading -------------------------------------------------------------------------------------------------------------
 
 
-def external_files(path: Path) -> list[Path]:
-    """Return the files that hold values of an ONNX network, as ``torch.onnx.export`` writes them beside its own."""
-    return [*dict.fromkeys(file for _, file in _read(path)[1])]
+class OnnxFile:
+    """An ONNX network from elsewhere, with the values that lie in files beside its own.
 
+    Parameters
+    ----------
+    path : Path
+        The network's own file.
 
-def read_whole(path: Path) -> bytes:
-    """Return an ONNX network as the bytes of one file, with the values that lie in files beside its own."""
-    model, outside = _read(path)
-    if not outside:
-        return read_network(path, MOST_BYTES)
-    with _onnx_errors(path):
-        for array, _ in outside:
-            _import_onnx().external_data_helper.load_external_data_for_tensor(array, str(path.parent))
-            array.ClearField("external_data")
-            array.ClearField("data_location")
-        one_file: bytes = model.SerializeToString()
-    return one_file
+    Raises
+    ------
+    DeploymentError
+        It is no ONNX network, or a file beside it is not there or lies elsewhere.
+    """
 
+    def __init__(self, path: Path):
+        self.path = path
+        self._content = read_network(path, MOST_BYTES)
 
-def _read(path: Path) -> tuple[Any, list[tuple[Any, Path]]]:
-    """Return a network, None if all of its values are in its file, and the arrays in others with these files."""
-    content = read_network(path, MOST_BYTES)
-    if LOCATION not in content:
-        return None, []
-    with _onnx_errors(path):
-        model = _import_onnx().load_model_from_string(content)
-        return model, _external_arrays(model, path)
+    @cached_property
+    def _model(self) -> Any:
+        with _onnx_errors(self.path):
+            return _import_onnx().load_model_from_string(self._content)
+
+    @cached_property
+    def _outside(self) -> list[tuple[Any, Path]]:
+        """The arrays in files beside its own, with these files."""
+        if LOCATION not in self._content:
+            return []
+        with _onnx_errors(self.path):
+            return _external_arrays(self._model, self.path)
+
+    @property
+    def beside(self) -> list[Path]:
+        """The files that hold values of it, as ``torch.onnx.export`` writes them beside its own."""
+        return [*dict.fromkeys(file for _, file in self._outside)]
+
+    def read_whole(self) -> bytes:
+        """Return it as the bytes of one file, with the values that lie in files beside its own."""
+        if not self._outside:
+            return self._content
+        with _onnx_errors(self.path):
+            for array, _ in self._outside:
+                _import_onnx().external_data_helper.load_external_data_for_tensor(array, str(self.path.parent))
+                array.ClearField("external_data")
+                array.ClearField("data_location")
+            return self._model.SerializeToString()
+
+    def read_levels(self) -> tuple[float, float] | None:
+        """Return the smallest and the largest value that a quantised input can store; None for an input of floats."""
+        onnx = _import_onnx()
+        with _onnx_errors(self.path):
+            onnx.checker.check_model(self._model)
+        arrays = {array.name: array for array in self._model.graph.initializer}
+        images = {value.name for value in self._model.graph.input} - arrays.keys()
+        for node in self._model.graph.node:
+            is_of_images = node.op_type == "QuantizeLinear" and node.input[0] in images
+            if is_of_images and len(arrays.keys() & {*node.input[1:]}) == 2:
+                scale, zero = (onnx.numpy_helper.to_array(arrays[name]) for name in node.input[1:])
+                stored = np.iinfo(zero.dtype)
+                return float(scale * (stored.min - float(zero))), float(scale * (stored.max - float(zero)))
+        return None
+
+    def read_tensors(self) -> tuple[list[Tensor], list[Tensor]]:
+        """Return its inputs and its outputs."""
+        graph = self._model.graph
+        arrays = {array.name for array in graph.initializer}
+        inputs = [_describe_tensor(value) for value in graph.input if value.name not in arrays]
+        return inputs, [_describe_tensor(value) for value in graph.output]
 
 
 @contextmanager
@@ -197,41 +248,9 @@ def _external_arrays(model: Any, path: Path) -> list[tuple[Any, Path]]:
                 f"{ONE_FILE}"
             )
         if not file.is_file():
-            raise DeploymentError(f"{path} keeps {array.name!r} in {file}, which is not there: copy it. {ONE_FILE}")
+            raise DeploymentError(f"{path} keeps {array.name!r} in {file}, which does not exist: copy it. {ONE_FILE}")
         pairs.append((array, file))
     return pairs
-
-
-def read_levels(content: bytes, path: Path) -> tuple[float, float] | None:
-    """Return the smallest and the largest value that a quantised input can store, None where the input is of floats.
-
-    Raises
-    ------
-    DeploymentError
-        The content is no ONNX network.
-    """
-    onnx = _import_onnx()
-    with _onnx_errors(path):
-        model = onnx.load_model_from_string(content)
-        onnx.checker.check_model(model)
-    arrays = {array.name: array for array in model.graph.initializer}
-    images = {value.name for value in model.graph.input} - arrays.keys()
-    for node in model.graph.node:
-        if node.op_type == "QuantizeLinear" and node.input[0] in images and len(arrays.keys() & {*node.input[1:]}) == 2:
-            scale, zero = (onnx.numpy_helper.to_array(arrays[name]) for name in node.input[1:])
-            stored = np.iinfo(zero.dtype)
-            return float(scale * (stored.min - float(zero))), float(scale * (stored.max - float(zero)))
-    return None
-
-
-def read_tensors(content: bytes, path: Path) -> tuple[list[Tensor], list[Tensor]]:
-    """Return the inputs and the outputs of an ONNX network, or raise `DeploymentError` if the content is none."""
-    onnx = _import_onnx()
-    with _onnx_errors(path):
-        graph = onnx.load_model_from_string(content).graph
-        arrays = {array.name for array in graph.initializer}
-        inputs = [_describe_tensor(value) for value in graph.input if value.name not in arrays]
-        return inputs, [_describe_tensor(value) for value in graph.output]
 
 
 def _describe_tensor(value: Any) -> Tensor:

@@ -12,11 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DeploymentError, in_one_line
-from ..frameworks import get_framework
 from ..models.model import Model
 from ..threads import cores
-from .base import Conversion, Runtime, image_shape
-from .onnx_files import external_files, read_levels, read_whole, write_onnx
+from .base import Conversion, Runtime
+from .onnx_files import OnnxFile, write_float
 from .sessions import Layout, Session, Tensor, choose_tensors
 from .silence import silence
 
@@ -26,7 +25,7 @@ CALIBRATED_AT_ONCE = 128  # images
 DTYPES = {"float": "float32", "double": "float64"}  # as ONNX Runtime calls them, and NumPy
 
 
-class OnnxRuntime(Runtime):
+class _OnnxRuntime(Runtime):
     """ONNX Runtime with its execution provider for the processor."""
 
     name = "onnxruntime"
@@ -58,22 +57,15 @@ class OnnxRuntime(Runtime):
             _quantise(plain, path, kind, calibration)
 
     def beside(self, path: Path) -> list[Path]:
-        return external_files(path)
+        return OnnxFile(path).beside
 
     def load(self, path: Path) -> Session:
-        content = read_whole(path)
-        levels = read_levels(content, path)
+        file = OnnxFile(path)
+        content = file.read_whole()
+        levels = file.read_levels()
         session = _Network(path, content)
         session.levels = levels
         return session
-
-
-def write_float(model: Model, images: NDArray[np.float32] | None, path: Path) -> None:
-    """Write a network as ONNX in float32: by our own writer where its design is known, else by its framework."""
-    if model.architecture is not None and model.weights is not None:
-        write_onnx(model.architecture, model.weights, path)
-        return
-    get_framework(model.framework).export_onnx(model.native, image_shape(model, images), path)
 
 
 def _quantise(plain: Path, path: Path, kind: str, calibration: NDArray[np.float32] | None) -> None:
@@ -138,7 +130,7 @@ class _Network(Session):
         try:
             self._session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # its own classes, of several kinds
-            raise DeploymentError(f"ONNX Runtime does not open {path}: {in_one_line(error)}") from None
+            raise DeploymentError(f"ONNX Runtime cannot open {path}: {in_one_line(error)}") from None
         taken, scores, notes = choose_tensors(
             str(path), _tensors(self._session.get_inputs()), _tensors(self._session.get_outputs())
         )
@@ -149,10 +141,9 @@ class _Network(Session):
 
     def _ask(self, x: NDArray[Any]) -> NDArray[Any]:
         try:
-            answer: NDArray[Any] = self._session.run([self._output], {self.input: x})[0]
+            return self._session.run([self._output], {self.input: x})[0]
         except Exception as error:  # its own classes, of several kinds
-            raise DeploymentError(f"{self._path} does not answer {len(x)} images: {in_one_line(error)}") from None
-        return answer
+            raise DeploymentError(f"{self._path} failed on {len(x)} images: {in_one_line(error)}") from None
 
 
 def _tensors(values: Sequence[Any]) -> list[Tensor]:
@@ -165,4 +156,4 @@ def _tensors(values: Sequence[Any]) -> list[Tensor]:
     return tensors
 
 
-RUNTIME = OnnxRuntime()
+RUNTIME = _OnnxRuntime()

@@ -15,8 +15,7 @@ from ..models.model import Model
 from ..threads import cores
 from ..untrusted import read_network
 from .base import Conversion, Runtime, first_line
-from .onnx_files import MOST_BYTES, external_files, read_tensors, read_whole
-from .onnxruntime import write_float
+from .onnx_files import MOST_BYTES, OnnxFile, write_float
 from .sessions import Layout, Session, choose_tensors
 
 CAFFE, TORCH7 = ".caffemodel", ".t7"
@@ -41,7 +40,7 @@ class _OpenCV(Runtime):
     def beside(self, path: Path) -> list[Path]:
         if path.suffix == CAFFE:
             return [path.with_suffix(".prototxt")]
-        return [] if path.suffix == TORCH7 else external_files(path)
+        return [] if path.suffix == TORCH7 else OnnxFile(path).beside
 
     def load(self, path: Path) -> Session:
         import cv2
@@ -58,17 +57,17 @@ class _OpenCV(Runtime):
                 return _read_torch7(path)
             return _read_onnx(path)
         except cv2.error as error:
-            raise DeploymentError(f"OpenCV does not open {path}: {first_line(error)}") from None
+            raise DeploymentError(f"OpenCV cannot open {path}: {first_line(error)}") from None
 
 
 def _read_onnx(path: Path) -> Session:
     import cv2
 
-    content = read_whole(path)
-    taken, scores, notes = choose_tensors(str(path), *read_tensors(content, path))
+    file = OnnxFile(path)
+    taken, scores, notes = choose_tensors(str(path), *file.read_tensors())
     if taken.dtype != "float32":
         raise DeploymentError(f"{path} takes {taken.dtype}; OpenCV gives images as float32: use onnxruntime")
-    network = cv2.dnn.readNetFromONNX(np.frombuffer(content, np.uint8))
+    network = cv2.dnn.readNetFromONNX(np.frombuffer(file.read_whole(), np.uint8))
     return Session(Layout.of(taken.shape, taken.dtype, str(path)), _Network(path, network, scores.name), notes)
 
 
@@ -92,7 +91,10 @@ def _read_torch7(path: Path) -> Session:
     channels = _count_channels(path, network)
     sides = [side for side in SIDES if session.takes((channels, side, side))]
     if not sides:
-        raise DeploymentError(f"{path} answers square images of none of the sizes {', '.join(map(str, SIDES))}")
+        raise DeploymentError(
+            f"{path} does not say the size of its images, and takes square ones of none of the sizes "
+            f"{', '.join(map(str, SIDES))}: convert it to ONNX"
+        )
     side = sides[0] if len(sides) == 1 else None
     layout = Layout.of([None, channels, side, side], "float32", str(path), "NCHW")
     layout.notes.append("its file does not say the size of images, which was found by trying")
@@ -122,7 +124,7 @@ class _Network:
                 self._network.setInput(x)
                 answer: NDArray[np.float32] = self._network.forward(self._output)
         except cv2.error as error:
-            raise DeploymentError(f"{self._path} does not answer {len(x)} images: {first_line(error)}") from None
+            raise DeploymentError(f"{self._path} failed on {len(x)} images: {first_line(error)}") from None
         return answer[..., 0, 0] if answer.shape[2:] == (1, 1) else answer
 
     def takes(self, shape: tuple[int, ...]) -> bool:

@@ -77,7 +77,7 @@ class _OpenVINO(Runtime):
             network = core.read_model(content, values)
         except Exception as error:
             raise DeploymentError(
-                f"{path} is no network of OpenVINO, or it or its .bin file is cut: {first_line(error)}"
+                f"{path} is not a network of OpenVINO, or it or its .bin file is incomplete: {first_line(error)}"
             ) from None
         layout, notes = _read_layout(path, network)
         options = {
@@ -97,7 +97,7 @@ class _OpenVINO(Runtime):
                 with lock:
                     (logits,) = request.infer([pad(x, round_up(len(x), SIZES))], share_inputs=True).values()
             except Exception as error:
-                raise DeploymentError(f"{path} does not answer {len(x)} images: {first_line(error)}") from None
+                raise DeploymentError(f"{path} failed on {len(x)} images: {first_line(error)}") from None
             return logits[: len(x)]
 
         return Session(layout, ask, notes)

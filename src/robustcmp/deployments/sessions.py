@@ -137,12 +137,9 @@ class Layout:
             images = images[..., 0]
         elif order == "flat":
             images = images.reshape(len(images), -1)
-        converted: NDArray[Any] = images
         if self.dtype == "uint8":
-            converted = np.clip(np.rint(images * BYTES), 0, BYTES).astype(np.uint8)
-        elif self.dtype != "float32":
-            converted = images.astype(self.dtype)
-        return converted
+            return np.clip(np.rint(images * BYTES), 0, BYTES).astype(np.uint8)
+        return images if self.dtype == "float32" else images.astype(self.dtype)
 
 
 class Session:

@@ -50,19 +50,13 @@ def _redirect(buffer: IO[bytes], stream: int) -> Iterator[None]:
     for writer in (sys.stdout, sys.stderr):
         if writer is not None and not writer.closed:
             writer.flush()
-    try:
-        screen: int | None = os.dup(stream)
-    except OSError:  # closed
-        screen = None
+    screen = os.dup(stream)
     os.dup2(buffer.fileno(), stream)
     try:
         yield
     finally:
-        if screen is None:
-            os.close(stream)
-        else:
-            os.dup2(screen, stream)
-            os.close(screen)
+        os.dup2(screen, stream)
+        os.close(screen)
 
 
 def _open_text(stream: int) -> TextIO:

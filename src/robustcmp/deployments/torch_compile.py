@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .base import Conversion
-from .torch_export import COMPILED_SIZES, TorchExport, compile_module, has_compiler
+from .torch_export import COMPILED_SIZES, TorchExport
 
 PLACE = "the last bits of an answer depend on the place of its image in the batch, not on the other images"
 
@@ -16,12 +16,12 @@ class _TorchCompile(TorchExport):
 
     def explain_absence(self) -> str:
         reason = super().explain_absence()
-        if reason or has_compiler():
+        if reason or self.has_compiler():
             return reason
         return f"{self.name} needs a C++ compiler, and there is none: install g++ (macOS: clang++), or name one in $CXX"
 
     def _make_function(self, program: Any) -> tuple[Any, tuple[int, ...], list[str]]:
-        return compile_module(program.module()), COMPILED_SIZES, ["compiled when it is first asked", PLACE]
+        return self.compile_module(program.module()), COMPILED_SIZES, ["compiled when it is first asked", PLACE]
 
 
 RUNTIME = _TorchCompile()

@@ -24,7 +24,7 @@ from ..untrusted import check_own, mark_own, own_mark
 from .base import Conversion, Runtime, first_line
 from .sessions import Layout, Session
 from .silence import silence
-from .torch_network import TRACING, as_usual, build_torch_network, check_torch, export_program
+from .torch_network import TRACING, as_usual, build_torch_network, export_program
 
 # Of batches: oneDNN's answers to one to eleven images differ in their last bits from those to more. With 512 images of
 # ResNet-20, an image takes 2.7 times the CPU time that it takes with 128.
@@ -71,7 +71,6 @@ class TorchExport(Runtime):
 
     def load(self, path: Path) -> Session:
         check_own(path)
-        check_torch(self.name)
         import torch
 
         with TRACING, as_usual(), silence():
@@ -100,10 +99,36 @@ class TorchExport(Runtime):
         """Return a program as a function of tensors, the sizes of its batches, and notes."""
         if not any("quantized_decomposed" in str(node.target) for node in program.graph.nodes):
             return program.module(), SIZES, []
-        if not has_compiler():
+        if not self.has_compiler():
             note = "int8 is computed in float32 with rounded values: there is no C++ compiler for Inductor's kernels"
             return program.module(), SIZES, [note]
-        return compile_module(program.module()), COMPILED_SIZES, []
+        return self.compile_module(program.module()), COMPILED_SIZES, []
+
+    @staticmethod
+    def has_compiler() -> bool:
+        """Say whether there is the C++ compiler that Inductor takes, which is no other than this."""
+        return shutil.which(os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")) is not None
+
+    @staticmethod
+    def compile_module(module: Any) -> Any:
+        """Return a module that Inductor compiles, with its weights as constants, when it is first asked."""
+        import torch
+
+        compile: Any = torch.compile
+        # With a free batch, kernels of int8 return another layout than it expects.
+        fast = compile(module, dynamic=False)
+        met: set[int] = set()  # sizes of batches; a new one is compiled, which warns
+
+        def ask(images: Any) -> Any:
+            try:
+                with _inductor_settings(), nullcontext() if len(images) in met else silence():
+                    answer = fast(images)
+                met.add(len(images))
+                return answer
+            except torch._dynamo.exc.BackendCompilerFailed as error:
+                raise DeploymentError(f"Inductor cannot compile this network: {first_line(error)}") from None
+
+        return ask
 
 
 def _saturates() -> bool:
@@ -153,31 +178,6 @@ def _drop_unused(module: Any) -> None:
         delattr(module.get_submodule(owner), attribute)
 
 
-def has_compiler() -> bool:
-    """Say whether there is the C++ compiler that Inductor takes, which is no other than this."""
-    return shutil.which(os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")) is not None
-
-
-def compile_module(module: Any) -> Any:
-    """Return a module that Inductor compiles, with its weights as constants, when it is first asked."""
-    import torch
-
-    compile: Any = torch.compile
-    fast = compile(module, dynamic=False)  # with a free batch, kernels of int8 return another layout than it expects
-    met: set[int] = set()  # sizes of batches; a new one is compiled, which warns
-
-    def ask(images: Any) -> Any:
-        try:
-            with _inductor_settings(), nullcontext() if len(images) in met else silence():
-                answer = fast(images)
-            met.add(len(images))
-            return answer
-        except torch._dynamo.exc.BackendCompilerFailed as error:
-            raise DeploymentError(f"Inductor cannot compile this network: {first_line(error)}") from None
-
-    return ask
-
-
 @contextmanager
 def _inductor_settings() -> Iterator[None]:
     """Keep what Inductor compiles with the user's other files, and let no process of it stay."""
@@ -205,10 +205,9 @@ def _in_numpy(function: Any) -> Any:
             torch.set_num_threads(cores())
             try:
                 with as_usual():
-                    answer: NDArray[np.float32] = function(torch.from_numpy(batch).permute(0, 3, 1, 2)).numpy()
+                    return function(torch.from_numpy(batch).permute(0, 3, 1, 2)).numpy()
             finally:
                 torch.set_num_threads(threads)
-        return answer
 
     return ask
 

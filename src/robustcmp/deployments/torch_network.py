@@ -64,12 +64,11 @@ def build_torch_network(model: Model, runtime: str, calibration: NDArray[np.floa
     DeploymentError
         It is neither, or nothing says how large its images are.
     """
-    check_torch(runtime)
     torch = get_framework("torch")
     architecture = model.architecture
     if architecture is not None:
         weights = model.weights
-        module: Any = torch.build(architecture, 0, "cpu")
+        module: Any = torch.build(architecture, None, "cpu")
         torch.set_weights(module, architecture, weights or {})
         shape = architecture.input_shape
         return _TorchNetwork(module, (shape[0], shape[1], shape[2]))
@@ -84,14 +83,6 @@ def build_torch_network(model: Model, runtime: str, calibration: NDArray[np.floa
         raise DeploymentError(f"{runtime} converts torch modules of images (N, C, H, W), received one of (N, H, W, C)")
     height, width, channels = image_shape(model, calibration)
     return _TorchNetwork(copy.deepcopy(model.native).cpu().eval(), (height, width, channels))
-
-
-def check_torch(runtime: str) -> None:
-    """Raise `DeploymentError` where torch, which converts, is not installed."""
-    try:
-        get_framework("torch")
-    except RobustcmpError as error:
-        raise DeploymentError(f"converting to {runtime} needs torch: {error}") from None
 
 
 def export_program(network: _TorchNetwork, runtime: str) -> Any:

@@ -140,8 +140,7 @@ def get_framework(name: str) -> TrainableFramework:
 @cache
 def _adapter(name: str) -> Framework:
     if name in (*NAMES, "numpy"):
-        framework: Framework = import_module(f".{name}", __name__).FRAMEWORK
-        return framework
+        return import_module(f".{name}", __name__).FRAMEWORK
     from .hosted import Hosted
 
     return Hosted(name, partial(environments.start, name))

@@ -164,13 +164,41 @@ class Framework(ABC):
     def set_threads(self, count: int) -> None:  # noqa: B027
         """Let calls from this thread use so many threads; nothing where all callers share one pool."""
 
-    @abstractmethod
     def fork_rng(self, seed: int) -> AbstractContextManager[None]:
         """Seed the framework's global random state inside a ``with`` block and restore the caller's after it."""
+        return nullcontext()
 
     def generator_state(self) -> bytes:
         """Return the framework's global random state, empty where it has none or does not show it."""
         return b""
+
+    def generator_states(self) -> tuple[object, ...]:
+        """Return the states of the global generators that a model may draw from, which differ once it has drawn.
+
+        Python's own is not among them for functions of NumPy arrays: what asks a server may draw from it.
+        """
+        _, numpy, position, *more = np.random.get_state(legacy=True)  # noqa: NPY002
+        python = random.getstate() if self.name != "numpy" else None
+        return python, np.asarray(numpy).tobytes(), position, *more, self.generator_state()
+
+    @contextmanager
+    def fork_generators(self, name: str, seed: int, number: int) -> Iterator[None]:
+        """Seed the generators of Python, NumPy and the framework inside a ``with`` block, and restore them after it.
+
+        The draws are a function of the name, the seed and the number.
+        """
+        digest = hashlib.blake2b(f"{name}:{seed}:{number}".encode(), digest_size=4).digest()
+        derived = int.from_bytes(digest, "little") % 2**31
+        python = random.getstate()
+        numpy = np.random.get_state()  # noqa: NPY002
+        random.seed(derived)
+        np.random.seed(derived)  # noqa: NPY002
+        try:
+            with self.fork_rng(derived):
+                yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)  # noqa: NPY002
 
     def alone(self, function: Function, draws: Draws) -> Function:
         """Return a function that draws at random as one that answers each image of a batch as if it came alone.
@@ -209,11 +237,11 @@ class Framework(ABC):
 
     def layout(self, native: Any) -> DataFormat:
         """Return the layout of images that a network takes unless its caller says otherwise."""
-        return keras_networks.keras_layout(native) if keras_networks.is_keras(native) else self.data_format
+        return keras_networks.KerasModel(native).layout() if keras_networks.is_keras(native) else self.data_format
 
     def ends_in_softmax(self, native: Any) -> bool:
         """Say whether a network is known by its layers to end in a softmax, which `without_softmax` can cut."""
-        return keras_networks.is_keras(native) and keras_networks.ends_in_softmax(native)
+        return keras_networks.is_keras(native) and keras_networks.KerasModel(native).ends_in_softmax()
 
     def without_softmax(self, native: Any) -> Any:
         """Return a network that answers the logits of one that ends in a softmax, which stays as it is.
@@ -224,7 +252,7 @@ class Framework(ABC):
             No softmax is found at its end.
         """
         if keras_networks.is_keras(native):
-            return keras_networks.without_softmax(native)
+            return keras_networks.KerasModel(native).without_softmax()
         raise UsageError(
             "cut_softmax=True takes a Functional or Sequential model of Keras, or a torch.nn.Sequential, received "
             f"{type(native).__name__}. {keras_networks.WITHOUT_LOGITS}"
@@ -232,7 +260,7 @@ class Framework(ABC):
 
     def eight_bit_layer(self, native: Any) -> str:
         """Return the name of the layer by which a network takes images in [0, 255], "" where none is known."""
-        return keras_networks.eight_bit_layer(native) if keras_networks.is_keras(native) else ""
+        return keras_networks.KerasModel(native).eight_bit_layer() if keras_networks.is_keras(native) else ""
 
     def parameters(self, native: Any) -> list[NDArray[Any]] | None:
         """Return all that a network has learned, in an order of its own; None where that cannot be had.
@@ -310,10 +338,11 @@ class TrainableFramework(Framework):
         raise NotImplementedError(f"{self.name} reads no files of its own")
 
     @abstractmethod
-    def build(self, architecture: Architecture, seed: int, device: Device) -> Any:
+    def build(self, architecture: Architecture, seed: int | None, device: Device) -> Any:
         """Build a network with the framework's own layers and own default initialisation.
 
-        The initial weights are a function of `seed`; no global random state is touched.
+        The initial weights are a function of `seed`; no global random state is touched. Without a seed they may be
+        anything, to be set.
         """
 
     @abstractmethod
@@ -361,33 +390,3 @@ def as_tensor(answer: Any) -> Any:
         ) from None
     float32 = tensor.float32()
     return logits if tensor.dtype == float32.dtype else float32.raw
-
-
-def generator_states(framework: Framework) -> tuple[object, ...]:
-    """Return the states of the global generators that a model may draw from, which differ once it has drawn.
-
-    Python's own is not among them for functions of NumPy arrays: what asks a server may draw from it.
-    """
-    _, numpy, position, *more = np.random.get_state(legacy=True)  # noqa: NPY002
-    python = random.getstate() if framework.name != "numpy" else None
-    return python, np.asarray(numpy).tobytes(), position, *more, framework.generator_state()
-
-
-@contextmanager
-def fork_generators(framework: Framework, name: str, seed: int, number: int) -> Iterator[None]:
-    """Seed the global generators of Python, NumPy and a framework inside a ``with`` block, and restore them after it.
-
-    The draws are a function of the name, the seed and the number.
-    """
-    digest = hashlib.blake2b(f"{name}:{seed}:{number}".encode(), digest_size=4).digest()
-    derived = int.from_bytes(digest, "little") % 2**31
-    python = random.getstate()
-    numpy = np.random.get_state()  # noqa: NPY002
-    random.seed(derived)
-    np.random.seed(derived)  # noqa: NPY002
-    try:
-        with framework.fork_rng(derived):
-            yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(numpy)  # noqa: NPY002

@@ -37,7 +37,7 @@ from ..networks.architecture import (
 from ..networks.weights import Weights
 from ..threads import cores
 from .base import Bounds, Device, Function, Make, Pullback, TrainableFramework, Trainer, as_tensor, round_up
-from .keras_networks import is_keras, stateless
+from .keras_networks import KerasModel, is_keras
 
 # By default XLA takes three quarters of a GPU's memory, and the other frameworks get what is left.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
@@ -50,7 +50,8 @@ Apply = Callable[[Any, jax.Array], Any]
 """Parameters and images to logits."""
 Program = Callable[..., jax.Array]
 MOST_PROGRAMS = 1024
-_programs: dict[tuple[str, frozenset[jax.Device]], Program] = {}  # by what they compute, and where
+Sizes = tuple[tuple[int, ...], ...]
+_programs: dict[tuple[str, Sizes, frozenset[jax.Device]], Program] = {}  # by what they compute, and where
 _one_at_a_time = threading.Lock()  # while a network is traced, it has other parameters
 
 NUMBERS = "biufcV"  # kinds of NumPy's types; bfloat16 is a V
@@ -116,7 +117,9 @@ class _Shared:
         self.exact = self if apply is None else _Shared(function, network)
         self._options = options
         self._parameters = network.parameters
-        self._programs: dict[tuple[tuple[int, ...], ...], Program] = {}
+        self._is_built = network.architecture is not None
+        self._text = ""
+        self._programs: dict[Sizes, Program] = {}
 
         def with_parameters(parameters: Any, *tensors: jax.Array) -> jax.Array:
             before = network.parameters, network.apply
@@ -132,15 +135,17 @@ class _Shared:
     def __call__(self, *tensors: jax.Array) -> jax.Array:
         sizes = tuple(tensor.shape for tensor in tensors)
         if sizes not in self._programs:
-            self._programs[sizes] = self._program(*tensors)
+            self._programs[sizes] = self._program(sizes, *tensors)
         return self._programs[sizes](self._parameters, *tensors)
 
-    def _program(self, *tensors: jax.Array) -> Program:
+    def _program(self, sizes: Sizes, *tensors: jax.Array) -> Program:
         with _one_at_a_time:
-            lowered = self._lower(self._parameters, *tensors)
-            devices = frozenset(device for tensor in tensors for device in tensor.devices())
-            key = lowered.as_text(), devices
+            # Networks that were built and compute the same for one size of batch do for every size.
+            if not (self._text and self._is_built):
+                self._text = self._lower(self._parameters, *tensors).as_text()
+            key = self._text, sizes, frozenset(device for tensor in tensors for device in tensor.devices())
             if key not in _programs:
+                lowered = self._lower(self._parameters, *tensors)
                 _programs[key] = lowered.compile(compiler_options=self._options)
                 if len(_programs) > MOST_PROGRAMS:
                     del _programs[next(iter(_programs))]
@@ -191,6 +196,19 @@ def _apply_layers(
     return x
 
 
+@cache
+def _of_layers(layers: tuple[Layer, ...]) -> Apply:
+    """Return one function for all networks of a design, so that it is compiled for one of them."""
+    return partial(_apply_layers, layers)
+
+
+def _logits(apply: Apply, parameters: Any, x: jax.Array) -> jax.Array:
+    return as_tensor(apply(parameters, x))
+
+
+_of_design = jax.jit(_logits, static_argnums=0)
+
+
 def _convolve(layer: Conv, kernel: jax.Array, x: jax.Array) -> jax.Array:
     _, height, width, _ = x.shape
     size = layer.kernel
@@ -205,8 +223,7 @@ def _convolve(layer: Conv, kernel: jax.Array, x: jax.Array) -> jax.Array:
     x = jnp.pad(x, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
     rows, columns = (range(0, extent + 2 * padding - size + 1, stride) for extent in (height, width))
     patches = jnp.stack([x[:, i : i + size, j : j + size].reshape(len(x), -1) for i in rows for j in columns], axis=1)
-    convolved: jax.Array = patches @ kernel.reshape(-1, layer.channels)
-    return convolved.reshape(len(x), len(rows), len(columns), layer.channels)
+    return (patches @ kernel.reshape(-1, layer.channels)).reshape(len(x), len(rows), len(columns), layer.channels)
 
 
 def _apply_shifted(architecture: Architecture, parameters: Parameters, x: jax.Array) -> jax.Array:
@@ -243,7 +260,7 @@ def _normalise(layer: BatchNorm, parameters: Parameters, x: jax.Array, measured:
 def _float64() -> AbstractContextManager[None]:
     """Let float64 be float64 for a while, in this thread; JAX makes it float32 otherwise."""
     where: Any = jax if hasattr(jax, "enable_x64") else jax.experimental
-    return where.enable_x64(True)  # type: ignore[no-any-return]
+    return where.enable_x64(True)
 
 
 def _full_precision(function: Function) -> Function:
@@ -251,8 +268,7 @@ def _full_precision(function: Function) -> Function:
 
     def precise(x: jax.Array) -> jax.Array:
         with jax.default_matmul_precision("float32"):
-            logits: jax.Array = function(x)
-        return logits
+            return function(x)
 
     return precise
 
@@ -280,8 +296,7 @@ class _Jax(TrainableFramework):
         (device,) = like.devices()
         # device_put may alias NumPy's memory on the CPU, which the caller may change before it is read.
         with _float64() if array.dtype == np.float64 else nullcontext():
-            tensor: jax.Array = jax.device_put(np.array(array), device)
-        return tensor
+            return jax.device_put(np.array(array), device)
 
     def array(self, tensor: Any) -> NDArray[Any]:
         return np.array(tensor)
@@ -296,14 +311,12 @@ class _Jax(TrainableFramework):
 
         def made(*tensors: jax.Array) -> jax.Array:
             with _float64():
-                images: jax.Array = compiled(*tensors)
-            return images
+                return compiled(*tensors)
 
         return made
 
     def full_precision(self, like: Any) -> AbstractContextManager[None]:
-        precision: AbstractContextManager[None] = jax.default_matmul_precision("float32")
-        return precision
+        return jax.default_matmul_precision("float32")
 
     def is_on_gpu(self, like: Any) -> bool:
         (device,) = like.devices()
@@ -311,9 +324,7 @@ class _Jax(TrainableFramework):
 
     def pullback(self, function: Function) -> Pullback:
         def pull_back(x: jax.Array, v: jax.Array) -> jax.Array:
-            gradient: jax.Array
-            (gradient,) = jax.vjp(function, x)[1](v)
-            return gradient
+            return jax.vjp(function, x)[1](v)[0]
 
         return pull_back
 
@@ -370,25 +381,27 @@ class _Jax(TrainableFramework):
         where = _device(device)
         # The parameters are an argument: closed over, they would be constants of the first compilation.
         network.parameters = jax.device_put(network.parameters, where)
-        compiled = jax.jit(lambda apply, parameters, x: as_tensor(apply(parameters, x)), static_argnums=0)
+        # What a caller brought is not kept for longer than its model.
+        compiled = _of_design if network.architecture else jax.jit(lambda *asked: _logits(*asked), static_argnums=0)
         function = _full_precision(lambda x: compiled(network.apply, network.parameters, x))
         return function, jax.device_put(jnp.zeros(0, jnp.float32), where)
 
-    def build(self, architecture: Architecture, seed: int, device: Device) -> _Network:
+    def build(self, architecture: Architecture, seed: int | None, device: Device) -> _Network:
         shapes = architecture.weight_shapes
         zeros = jax.nn.initializers.zeros
         ones = jax.nn.initializers.ones
-        initial = {"kernel": jax.nn.initializers.lecun_normal(), "bias": zeros}
+        # Draws take XLA half a second a shape to compile.
+        initial = {"kernel": zeros if seed is None else jax.nn.initializers.lecun_normal(), "bias": zeros}
         initial |= {"gamma": ones, "beta": zeros, "mean": zeros, "variance": ones}
         where = _device(device)
         with jax.default_device(where):
-            keys = jax.random.split(jax.random.key(seed), len(shapes))
+            keys = jax.random.split(jax.random.key(seed or 0), len(shapes))
             parameters = {
                 name: initial[name.rpartition("/")[2]](key, _as_matrix(shape), jnp.float32).reshape(shape)
                 for key, (name, shape) in zip(keys, shapes.items(), strict=True)
             }
         # What is put on a device stays there; other arrays go where JAX computes by default, to a GPU if there is one.
-        return _Network(partial(_apply_layers, architecture.layers), jax.device_put(parameters, where), architecture)
+        return _Network(_of_layers(architecture.layers), jax.device_put(parameters, where), architecture)
 
     def get_weights(self, native: Any, architecture: Architecture) -> Weights:
         return {name: np.array(native.parameters[name]) for name in architecture.weight_shapes}
@@ -444,7 +457,7 @@ def _pair(native: Any) -> tuple[Apply, Any, str]:
     if library == "flax.nnx":
         return _of_nnx(native)
     if is_keras(native):
-        return *stateless(native), "A model of Keras is called with a batch of images and training=False."
+        return *KerasModel(native).stateless(), "A model of Keras is called with a batch of images and training=False."
     if library == "equinox":
         return (
             lambda module, x: jax.vmap(module)(x),

@@ -47,20 +47,123 @@ def is_keras(native: Any) -> bool:
     return any(cls.__module__.partition(".")[0] == "keras" for cls in type(native).__mro__)
 
 
-def check_built(model: Any) -> None:
-    """Raise `UsageError` for a model without weights: a call would draw them at random."""
-    if not model.built:
-        raise UsageError(NO_WEIGHTS)
+class KerasModel:
+    """A layer or a model of Keras 3, on whichever backend."""
 
+    def __init__(self, model: Any):
+        self.model = model
 
-def call_arguments(model: Any) -> dict[str, bool]:
-    """Return what a model is called with beside images: ``training=False``, as `keras.Model.predict` passes it.
+    def call_arguments(self) -> dict[str, bool]:
+        """Return what a model is called with beside images: ``training=False``, as `keras.Model.predict` passes it.
 
-    It switches off augmentation layers of Keras, which draw by default. As it overrides every layer of a Functional
-    model, it is not passed where its author calls a layer with ``training=True``.
-    """
-    takes_training = _default_of_training(model) is not NOT_TAKEN
-    return {"training": False} if takes_training and not _draws_on_purpose(model) else {}
+        It switches off augmentation layers of Keras, which draw by default. As it overrides every layer of a Functional
+        model, it is not passed where its author calls a layer with ``training=True``.
+
+        Raises
+        ------
+        UsageError
+            The model has no weights: a call would draw them at random.
+        """
+        if not self.model.built:
+            raise UsageError(NO_WEIGHTS)
+        takes_training = _default_of_training(self.model) is not NOT_TAKEN
+        return {"training": False} if takes_training and not _draws_on_purpose(self.model) else {}
+
+    def stateless(self) -> tuple[Callable[[Any, Any], Any], Any]:
+        """Return a model of Keras on JAX as a function of parameters and images, and its parameters."""
+        arguments = self.call_arguments()
+        variables = self.model.trainable_variables, self.model.non_trainable_variables
+        parameters = [[variable.value for variable in each] for each in variables]
+        generators = {id(state) for state in _generators(self.model)}
+
+        def apply(parameters: Any, images: Any) -> Any:
+            answer, others = self.model.stateless_call(*parameters, images, **arguments)
+            for variable, before, after in zip(variables[1], parameters[1], others, strict=True):
+                if id(variable) in generators and after is not before:
+                    raise ModelError(RANDOM_IN_JAX)
+            return answer
+
+        return apply, parameters
+
+    @contextmanager
+    def fork_layers(self) -> Iterator[None]:
+        """Seed the generators of a model's layers by Python's inside a ``with`` block, and restore them after it."""
+        before = [(state, sys.modules["keras"].ops.convert_to_numpy(state)) for state in _generators(self.model)]
+        for state, _ in before:
+            state.assign([random.getrandbits(31), 0])
+        try:
+            yield
+        finally:
+            for state, value in before:
+                state.assign(value)
+
+    def layout(self) -> DataFormat:
+        """Return the layout that the first layer with one has, which may be the caller's setting of Keras."""
+        layouts = (getattr(operation, "data_format", None) for operation in _operations(self.model))
+        return next((layout for layout in layouts if layout), "channels_last")
+
+    def ends_in_softmax(self) -> bool:
+        """Say whether a model of one output, with known layers, ends in a softmax."""
+        ends = getattr(self.model, "outputs", None)
+        if not ends or len(ends) != 1 or _has_own_call(self.model):
+            return False
+        layer = ends[0]._keras_history[0]
+        softmax = sys.modules["keras"].activations.softmax
+        return (
+            type(layer).__name__ == "Softmax"
+            or getattr(layer, "activation", None) is softmax
+            or KerasModel(layer).ends_in_softmax()
+        )
+
+    def without_softmax(self) -> Any:
+        """Return a model that shares all layers but the last with another, whose last softmax it has not.
+
+        The softmax is that of a layer, the activation of a layer, or the last of a model within the model; so is a
+        sigmoid for each class. The model that was passed stays as it is. A layer that loses its activation is a copy.
+
+        Raises
+        ------
+        UsageError
+            The model has no such softmax, or no known layers: it was subclassed, or is not built.
+        """
+        keras: Any = sys.modules["keras"]
+        ends: Any = getattr(self.model, "outputs", None) or ()
+        if len(ends) != 1 or not self.model.inputs or _has_own_call(self.model):
+            raise UsageError(
+                "cut_softmax=True takes a Functional model of Keras, or a Sequential one that is built, with one "
+                f"output and no call of its own, received {type(self.model).__name__}. {WITHOUT_LOGITS}"
+            )
+        images = self.model.inputs[0] if len(self.model.inputs) == 1 else self.model.inputs
+        layer, node, _ = ends[0]._keras_history
+        before = layer._inbound_nodes[node].input_tensors
+        kind = type(layer).__name__
+        has_activation = getattr(layer, "activation", None) in (keras.activations.softmax, keras.activations.sigmoid)
+        if kind in ("Softmax", "Sigmoid") or (kind == "Activation" and has_activation):  # the layer, or the operation
+            return keras.Model(images, before[0])
+        if has_activation:
+            config = layer.get_config()
+            plain = type(layer).from_config({**config, "activation": "linear", "name": f"{layer.name}_logits"})
+            logits = plain(*before)
+            plain.set_weights(layer.get_weights())
+            return keras.Model(images, logits)
+        if getattr(layer, "outputs", None):
+            return keras.Model(images, KerasModel(layer).without_softmax()(*before))
+        raise UsageError(
+            f"cut_softmax=True found no softmax or sigmoid at the end of the network, whose last layer is {layer.name} "
+            f"({type(layer).__name__}). {WITHOUT_LOGITS}"
+        )
+
+    def eight_bit_layer(self) -> str:
+        """Return the name of the first scaling layer of a model if it takes images in [0, 255], "" if it does not."""
+        for operation in _operations(self.model):
+            kind = type(operation).__name__
+            if kind == "Rescaling":
+                divisor = 1 / np.abs(operation.scale).max()
+                return str(operation.name) if NARROWEST <= divisor <= WIDEST else ""
+            if kind == "Normalization" and operation.mean is not None and not operation.invert:
+                largest = np.abs(sys.modules["keras"].ops.convert_to_numpy(operation.mean)).max()
+                return str(operation.name) if largest > LARGEST else ""
+        return ""
 
 
 def _default_of_training(layer: Any) -> Any:
@@ -82,49 +185,9 @@ def _draws_on_purpose(model: Any) -> bool:
     return False
 
 
-def stateless(model: Any) -> tuple[Callable[[Any, Any], Any], Any]:
-    """Return a model of Keras on JAX as a function of parameters and images, and its parameters."""
-    check_built(model)
-    variables = model.trainable_variables, model.non_trainable_variables
-    parameters = [[variable.value for variable in each] for each in variables]
-    generators = {id(state) for state in _generators(model)}
-    arguments = call_arguments(model)
-
-    def apply(parameters: Any, images: Any) -> Any:
-        answer, others = model.stateless_call(*parameters, images, **arguments)
-        for variable, before, after in zip(variables[1], parameters[1], others, strict=True):
-            if id(variable) in generators and after is not before:
-                raise ModelError(RANDOM_IN_JAX)
-        return answer
-
-    return apply, parameters
-
-
 def _generators(model: Any) -> list[Any]:
     """Return the states of the random generators of a model's layers."""
     return [generator.state for layer in model._flatten_layers() for generator in layer._seed_generators]
-
-
-@contextmanager
-def fork_layers(model: Any) -> Iterator[None]:
-    """Seed the generators of a model's layers by Python's inside a ``with`` block, and restore them after it."""
-    before = [(state, sys.modules["keras"].ops.convert_to_numpy(state)) for state in _generators(model)]
-    for state, _ in before:
-        state.assign([random.getrandbits(31), 0])
-    try:
-        yield
-    finally:
-        for state, value in before:
-            state.assign(value)
-
-
-def keras_layout(model: Any) -> DataFormat:
-    """Return the layout that the first layer with one has, which may be the caller's setting of Keras."""
-    layouts = (getattr(operation, "data_format", None) for operation in _operations(model))
-    return next((layout for layout in layouts if layout), "channels_last")
-
-
-# the last softmax -----------------------------------------------------------------------------------------------------
 
 
 LIBRARIES = ("keras", "tensorflow", "torch", "jax", "flax", "builtins")  # whose classes Keras's models are of
@@ -134,71 +197,6 @@ def _has_own_call(model: Any) -> bool:
     """Say whether a model with known layers may do something else than these."""
     members_of_classes = (vars(cls) for cls in type(model).__mro__ if cls.__module__.partition(".")[0] not in LIBRARIES)
     return any("call" in members or "__call__" in members for members in members_of_classes)
-
-
-def ends_in_softmax(model: Any) -> bool:
-    """Say whether a model of one output, with known layers, ends in a softmax."""
-    ends = getattr(model, "outputs", None)
-    if not ends or len(ends) != 1 or _has_own_call(model):
-        return False
-    layer = ends[0]._keras_history[0]
-    softmax = sys.modules["keras"].activations.softmax
-    return type(layer).__name__ == "Softmax" or getattr(layer, "activation", None) is softmax or ends_in_softmax(layer)
-
-
-def without_softmax(model: Any) -> Any:
-    """Return a model that shares all layers but the last with another, whose last softmax it has not.
-
-    The softmax is that of a layer, the activation of a layer, or the last of a model within the model; so is a sigmoid
-    for each class. The model that was passed stays as it is. A layer that loses its activation is a copy.
-
-    Raises
-    ------
-    UsageError
-        The model has no such softmax, or no known layers: it was subclassed, or is not built.
-    """
-    keras: Any = sys.modules["keras"]
-    ends: Any = getattr(model, "outputs", None) or ()
-    if len(ends) != 1 or not model.inputs or _has_own_call(model):
-        raise UsageError(
-            "cut_softmax=True takes a Functional model of Keras, or a Sequential one that is built, with one output "
-            f"and no call of its own, received {type(model).__name__}. {WITHOUT_LOGITS}"
-        )
-    images = model.inputs[0] if len(model.inputs) == 1 else model.inputs
-    layer, node, _ = ends[0]._keras_history
-    before = layer._inbound_nodes[node].input_tensors
-    kind = type(layer).__name__
-    has_activation = getattr(layer, "activation", None) in (keras.activations.softmax, keras.activations.sigmoid)
-    if kind in ("Softmax", "Sigmoid") or (kind == "Activation" and has_activation):  # the layer, or the operation
-        return keras.Model(images, before[0])
-    if has_activation:
-        config = layer.get_config()
-        plain = type(layer).from_config({**config, "activation": "linear", "name": f"{layer.name}_logits"})
-        logits = plain(*before)
-        plain.set_weights(layer.get_weights())
-        return keras.Model(images, logits)
-    if getattr(layer, "outputs", None):
-        return keras.Model(images, without_softmax(layer)(*before))
-    raise UsageError(
-        f"cut_softmax=True found no softmax or sigmoid at the end of the network, whose last layer is {layer.name} "
-        f"({type(layer).__name__}). {WITHOUT_LOGITS}"
-    )
-
-
-# images of 8 bits -----------------------------------------------------------------------------------------------------
-
-
-def eight_bit_layer(model: Any) -> str:
-    """Return the name of the first scaling layer of a model if it takes images in [0, 255], "" if it does not."""
-    for operation in _operations(model):
-        kind = type(operation).__name__
-        if kind == "Rescaling":
-            divisor = 1 / np.abs(operation.scale).max()
-            return str(operation.name) if NARROWEST <= divisor <= WIDEST else ""
-        if kind == "Normalization" and operation.mean is not None and not operation.invert:
-            largest = np.abs(sys.modules["keras"].ops.convert_to_numpy(operation.mean)).max()
-            return str(operation.name) if largest > LARGEST else ""
-    return ""
 
 
 def _operations(model: Any) -> Iterator[Any]:

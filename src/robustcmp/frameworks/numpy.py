@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -34,15 +32,6 @@ class NumPy(Framework):
                 "wrap the network itself with robustcmp.wrap, or pass its gradient to robustcmp.wrap_functions."
             )
         return pullback
-
-    @contextmanager
-    def fork_rng(self, seed: int) -> Iterator[None]:
-        before = np.random.get_state()  # noqa: NPY002
-        np.random.seed(seed % 2**32)  # noqa: NPY002
-        try:
-            yield
-        finally:
-            np.random.set_state(before)  # noqa: NPY002
 
     def place(self, native: Any, device: Device) -> tuple[Function, NDArray[Any]]:
         raise UsageError("robustcmp.wrap takes networks of torch, tensorflow and jax; received NumPy")

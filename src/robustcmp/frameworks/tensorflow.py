@@ -50,7 +50,7 @@ from .base import (
     find_logits,
     round_up,
 )
-from .keras_networks import call_arguments, check_built, read_description
+from .keras_networks import KerasModel, read_description
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # the notes of a CPU build about its instruction sets
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
@@ -134,8 +134,7 @@ class _TensorFlow(TrainableFramework):
 
     @cache  # noqa: B019, there is one TensorFlow
     def maker(self, make: Make, bounds: Bounds) -> Function:
-        compiled: Function = tf.function(super().maker(make, bounds), reduce_retracing=True, autograph=False)
-        return compiled
+        return tf.function(super().maker(make, bounds), reduce_retracing=True, autograph=False)
 
     def is_on_gpu(self, like: Any) -> bool:
         return "GPU" in like.device
@@ -196,9 +195,9 @@ class _TensorFlow(TrainableFramework):
             dummy = tf.zeros(0)
         return answer, dummy
 
-    def build(self, architecture: Architecture, seed: int, device: Device) -> keras.Model:
+    def build(self, architecture: Architecture, seed: int | None, device: Device) -> keras.Model:
         walked = [layer for layer, _ in architecture.walk()]
-        seeds = np.random.SeedSequence(seed).generate_state(len(walked)).tolist()
+        seeds = np.random.SeedSequence(seed or 0).generate_state(len(walked)).tolist()
 
         def apply_layers(layers: tuple[Layer, ...], x: Any) -> Any:
             for layer in layers:
@@ -293,8 +292,7 @@ def _program(native: Any) -> Function:
         It takes something else than a batch of images of any size.
     """
     if isinstance(native, keras.layers.Layer):
-        check_built(native)
-        return partial(native, **call_arguments(native))
+        return partial(native, **KerasModel(native).call_arguments())
     native = _choose_signature(native)
     if isinstance(native, tf.types.experimental.ConcreteFunction):
         return _of_signature(native)
@@ -303,7 +301,7 @@ def _program(native: Any) -> Function:
             "expected a keras.Model, a tf.function, or what tf.saved_model.load returns, received "
             f"{type(native).__name__}"
         )
-    return native  # type: ignore[no-any-return]
+    return native
 
 
 def _parameters(native: Any) -> list[NDArray[Any]] | None:

@@ -6,7 +6,6 @@ import copy
 import io
 import logging
 import sys
-import threading
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -48,12 +47,7 @@ from .base import (
     find_logits,
     round_up,
 )
-from .keras_networks import (
-    WITHOUT_LOGITS,
-    call_arguments,
-    check_built,
-    is_keras,
-)
+from .keras_networks import WITHOUT_LOGITS, KerasModel, is_keras
 from .torch_files import load_weights
 
 _log = logging.getLogger("robustcmp")
@@ -69,51 +63,29 @@ def _device(name: Device) -> torch.device:
     return torch.device("cuda")
 
 
-class _NoTF32:
-    """Switches TF32 off for a while: it keeps 10 bits of mantissa, too few for a comparison of near ties.
-
-    The switch is the whole process's. So the first thread that comes turns it, and the last that goes turns it back.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._inside = 0
-        self._former: list[tuple[Any, str, Any]] = []
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if not self._inside:
-                self._former = self._switches()
-                for backend, name, _ in self._former:
-                    setattr(backend, name, False if name == "allow_tf32" else "ieee")
-            self._inside += 1
-
-    def __exit__(self, *error: object) -> None:
-        with self._lock:
-            self._inside -= 1
-            if not self._inside:
-                for backend, name, value in self._former:
-                    setattr(backend, name, value)
-
-    def _switches(self) -> list[tuple[Any, str, Any]]:
-        cudnn = torch.backends.cudnn
-        matmul = torch.backends.cuda.matmul
-        try:
-            return [(backend, "allow_tf32", backend.allow_tf32) for backend in (cudnn, matmul)]
-        except RuntimeError:  # the caller has used the newer names, and torch refuses to mix the two
-            newer: Any = (cudnn.conv, cudnn.rnn, matmul)  # type: ignore[attr-defined]
-            return [(backend, "fp32_precision", backend.fp32_precision) for backend in newer]
-
-
-_NO_TF32 = _NoTF32()
-
-
 @contextmanager
 def _full_precision(device: torch.device) -> Iterator[None]:
-    """Switch off what the caller may have switched on: autocast, inference mode, and TF32."""
-    tf32 = _NO_TF32 if device.type == "cuda" else nullcontext()
-    with torch.inference_mode(False), torch.autocast(device.type, enabled=False), tf32:
+    """Switch off what the caller may have switched on: autocast, inference mode, and TF32 for good."""
+    if device.type == "cuda":
+        _switch_tf32_off()
+    with torch.inference_mode(False), torch.autocast(device.type, enabled=False):
         yield
+
+
+def _switch_tf32_off() -> None:
+    """Switch TF32 off in this process: it keeps 10 bits of mantissa, too few for a comparison of near ties."""
+    cudnn = torch.backends.cudnn
+    matmul = torch.backends.cuda.matmul
+    try:
+        switches = [backend.allow_tf32 for backend in (cudnn, matmul)]
+    except RuntimeError:  # the caller has used the newer names, and torch refuses to mix the two
+        newer: Any = (cudnn.conv, cudnn.rnn, matmul)  # type: ignore[attr-defined]
+        for backend in newer:
+            backend.fp32_precision = "ieee"
+    else:
+        if any(switches):
+            cudnn.allow_tf32 = False
+            matmul.allow_tf32 = False
 
 
 @contextmanager
@@ -158,21 +130,6 @@ def _tensors_in(value: Any, depth: int) -> list[torch.Tensor]:
     return [tensor for each in list(inside) for tensor in _tensors_in(each, depth - 1)]
 
 
-def _images_behind(logits: torch.Tensor) -> Iterator[torch.Tensor]:
-    """Yield the tensors that are no parameters from which logits were computed with a gradient."""
-    seen: set[Any] = set()
-    left: list[Any] = [logits.grad_fn]
-    while left:
-        node = left.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        leaf = getattr(node, "variable", None)
-        if leaf is not None and not isinstance(leaf, torch.nn.Parameter):
-            yield leaf
-        left += [following for following, _ in node.next_functions]
-
-
 class _Torch(TrainableFramework):
     name = "torch"
     data_format = "channels_first"
@@ -188,8 +145,7 @@ class _Torch(TrainableFramework):
         return torch.tensor(array, device=like.device)
 
     def array(self, tensor: Any) -> NDArray[Any]:
-        array: NDArray[Any] = tensor.detach().cpu().numpy()
-        return array
+        return tensor.detach().cpu().numpy()
 
     def fill_size(self, n: int) -> int:
         return round_up(n, 16)  # oneDNN keeps what it has made for each size
@@ -216,14 +172,9 @@ class _Torch(TrainableFramework):
                 if callable(v):
                     v = v(logits)
                 (gradient,) = torch.autograd.grad(logits, x, v, allow_unused=True)
-            if gradient is not None:
-                return gradient
-            if any(leaf is not x and leaf.shape[1:] == x.shape[1:] for leaf in _images_behind(logits)):
-                raise ModelError(
-                    "the answer to some images came from those of another call: the network keeps what it computes "
-                    "where other threads write, too. Let its forward return all that it computes"
-                )
-            return torch.zeros_like(x)
+            if gradient is None:  # of the network's parameters alone
+                raise NoGradientError(NO_GRADIENT)
+            return gradient
 
         return pull_back
 
@@ -315,8 +266,7 @@ class _Torch(TrainableFramework):
             if x.requires_grad:
                 # The passes of a mean would all be kept in memory until their gradient: each is asked again for it.
                 ask = partial(checkpoint, ask, use_reentrant=False, preserve_rng_state=False)
-            answers: torch.Tensor = ask(x)
-            return answers
+            return ask(x)
 
         return answer
 
@@ -351,7 +301,7 @@ class _Torch(TrainableFramework):
             with torch.set_grad_enabled(x.requires_grad or _gradient_wanted.get()):
                 # A copy, as a module may write into its images. torch.compile warns of gradients of one.
                 copy_needed = not (compiled and x.requires_grad)
-                return as_tensor(module(x.to(dtype, copy=copy_needed)))  # type: ignore[no-any-return]
+                return as_tensor(module(x.to(dtype, copy=copy_needed)))
 
         return function, torch.zeros(0, dtype=torch.float32, device=where)
 
@@ -379,7 +329,7 @@ class _Torch(TrainableFramework):
             hooks += vars(module).get("_forward_pre_hooks", {}).values()
             # Those of torch, such as weight norm, compute the same in every call.
             if any(not type(hook).__module__.startswith("torch.") for hook in hooks):
-                raise ModelError("it has forward hooks, so what they keep of calls from several threads would mix")
+                raise ModelError("it has forward hooks, which would mix the calls of several threads")
         dense = [
             tensor.detach().cpu() for tensor in tensors if tensor.layout == torch.strided and not tensor.is_quantized
         ]
@@ -438,9 +388,9 @@ class _Torch(TrainableFramework):
                 f"{' '.join(str(error).split())[:300]}"
             ) from None
 
-    def build(self, architecture: Architecture, seed: int, device: Device) -> torch.nn.Module:
+    def build(self, architecture: Architecture, seed: int | None, device: Device) -> torch.nn.Module:
         with torch.random.fork_rng(), _own_defaults():
-            torch.manual_seed(seed)
+            torch.manual_seed(seed or 0)
             module = _build_sequential(architecture.layers, {layer.name: shape for layer, shape in architecture.walk()})
             return module.to(_device(device)).eval()
 
@@ -467,9 +417,8 @@ class _KerasNetwork(torch.nn.Module):
 
     def __init__(self, model: Any):
         super().__init__()
-        check_built(model)
         self.keras = model
-        self._arguments = call_arguments(model)
+        self._arguments = KerasModel(model).call_arguments()
 
     def forward(self, x: torch.Tensor) -> Any:
         with sys.modules["keras"].device(
@@ -535,7 +484,7 @@ class _Residual(torch.nn.Module):
         self.shortcut = shortcut
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.layers(x) + self.shortcut(x)  # type: ignore[no-any-return]
+        return self.layers(x) + self.shortcut(x)
 
 
 def _build_sequential(layers: tuple[Layer, ...], shapes: dict[str, Shape]) -> torch.nn.Sequential:
@@ -617,7 +566,7 @@ class _Traceable(torch.nn.Module):
         self._function = function
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self._function(x)  # type: ignore[no-any-return]
+        return self._function(x)
 
 
 class _Trainer(Trainer):

@@ -6,7 +6,6 @@ import logging
 import mmap
 import re
 import warnings
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +102,7 @@ NOT_IN_STATE_DICTS = (b"bytearray", b"_rebuild_device_tensor")
 
 
 def _check_archive(path: Path) -> None:
-    """Raise `WeightsError` for a file that is damaged, or that `torch.save` does not write: one that unpacks itself."""
+    """Raise `WeightsError` for a file that is damaged, or that refers to what no state dict has."""
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         refused = [name.decode() for name in NOT_IN_STATE_DICTS if content.find(name) >= 0]
     if refused:
@@ -111,16 +110,8 @@ def _check_archive(path: Path) -> None:
             f"{path} holds more than tensors: it refers to {refused[0]}. Save it with "
             "torch.save(network.state_dict(), path)."
         )
-    if not is_archive(path):
-        return  # torch before 1.6
-    check_archive(path)
-    with zipfile.ZipFile(path) as archive:
-        packed = [entry.filename for entry in archive.infolist() if entry.compress_type != zipfile.ZIP_STORED]
-    if packed:
-        raise WeightsError(
-            f"{path}: {packed[0]} is compressed, which torch.save does not do. Save it with "
-            "torch.save(network.state_dict(), path)."
-        )
+    if is_archive(path):  # else of torch before 1.6
+        check_archive(path)
 
 
 def _check_values(what: str, received: torch.Tensor, expected: torch.Tensor, finite: bool) -> None:

@@ -20,7 +20,7 @@ def _link_libraries() -> None:
     for old, current in LIBRARIES.items():
         library = SYSTEM / current
         if not library.exists():
-            raise SystemExit(f"CNTK needs Open MPI 4, and {library} is not there: apt-get install libopenmpi3")
+            raise SystemExit(f"CNTK needs Open MPI 4, and {library} is not installed: apt-get install libopenmpi3")
         link = folder / old
         if not link.exists():
             link.symlink_to(library)

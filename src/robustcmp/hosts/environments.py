@@ -112,8 +112,7 @@ def describe(name: str) -> dict[str, str]:
         raise unknown("host", name, known())
     if not is_ready(name):
         raise UsageError(f"the host {name!r} has no environment yet. Create it with: robustcmp hosts create {name}")
-    description: dict[str, str] = json.loads((directory() / name / READY).read_text(encoding="utf-8"))
-    return description
+    return json.loads((directory() / name / READY).read_text(encoding="utf-8"))
 
 
 def start(name: str) -> HostProcess:
@@ -204,7 +203,7 @@ def create(
         return
     interpreter = _find_python(setup.python, python)
     if setup.compiler and not shutil.which(setup.compiler):
-        raise UsageError(f"{name} compiles its functions with {setup.compiler}, which is not there. Install it first")
+        raise UsageError(f"{name} needs the compiler {setup.compiler}, which is not installed. Install it first")
     directory().mkdir(parents=True, exist_ok=True)
     path = Path(tempfile.mkdtemp(prefix=f".{name}~", dir=directory()))
     try:

@@ -187,7 +187,10 @@ def _lay(arrays: List[Array], memory: mmap.mmap) -> None:
 class Network:
     """A network in a host; a framework's file ends with ``serve(ItsNetwork)``, a subclass.
 
-    Weights are in the canonical layout, images (N, H, W, C) float32.
+    It is built as ``ItsNetwork(architecture, seed)``, of the framework's own layers and initialisation, and has the
+    methods of `CALLS`. Weights are in the canonical layout, images (N, H, W, C) float32, gradients those of the sum of
+    v·logits. `trainer` begins a training with a velocity of zero, and returns what has `step`, `velocity` and
+    `set_velocity`: itself. A step is v = momentum·v + g, w = w − rate·v, and returns the batch's mean cross-entropy.
     """
 
     framework = ""  # its name
@@ -198,33 +201,6 @@ class Network:
     @staticmethod
     def threads(count: int) -> None:
         """Let calls use so many threads, where the framework can be told."""
-
-    def __init__(self, architecture: Dict[str, Any], seed: int) -> None:
-        """Build the network with the framework's own layers and initialisation, a function of the seed."""
-
-    def get_weights(self) -> Any:
-        """Return the weights by name."""
-
-    def set_weights(self, weights: Arrays) -> None:
-        """Put weights into it."""
-
-    def logits(self, images: Array) -> Any:
-        """Return the logits (N, K)."""
-
-    def vjp(self, images: Array, v: Array) -> Any:
-        """Return the gradient (N, H, W, C) of the sum of v·logits with respect to the images."""
-
-    def trainer(self, momentum: float, weight_decay: float) -> Any:
-        """Begin a training, with a velocity of zero, and return what has the three following methods: itself."""
-
-    def step(self, images: Array, labels: Array, learning_rate: float) -> Any:
-        """Take a step v = momentum·v + g, w = w − rate·v, and return the batch's mean cross-entropy."""
-
-    def velocity(self) -> Any:
-        """Return v, in the canonical layout."""
-
-    def set_velocity(self, velocity: Arrays) -> None:
-        """Restore v."""
 
 
 # The arguments of each call, and what its answer is: something to keep, whose number is sent, arrays by name, one

@@ -12,8 +12,7 @@ import eagerpy as ep
 
 from ..errors import ModelError, UsageError, check_count, check_seed
 from ..frameworks import Framework
-from ..frameworks.base import fork_generators
-from ..frameworks.keras_networks import fork_layers, is_keras
+from ..frameworks.keras_networks import KerasModel, is_keras
 from .classifier import Classifier
 from .model import Model
 
@@ -88,8 +87,8 @@ def averaged(model: Model, *, passes: int = 16, seed: int = 0) -> Model:
         )
     if model.framework not in SEEDED:
         raise UsageError(
-            f"the draws of {model.framework} cannot be seeded from here. Average a network of torch or TensorFlow, or "
-            "average inside of what answers."
+            f"random numbers of {model.framework} cannot be seeded from here. Average a network of torch or "
+            "TensorFlow, or average inside the network."
         )
     other = copy.copy(model)
     other._model = _MeanOfPasses(model, passes, seed)
@@ -104,8 +103,8 @@ def _fork(framework: Framework, native: Any, seed: int, number: int) -> Iterator
     """Seed what a pass draws from: the global generators, and those of layers of Keras."""
     network = getattr(native, "keras", native)
     with (
-        fork_generators(framework, "averaged", seed, number),
-        fork_layers(network) if is_keras(network) else nullcontext(),
+        framework.fork_generators("averaged", seed, number),
+        KerasModel(network).fork_layers() if is_keras(network) else nullcontext(),
     ):
         yield
 
@@ -132,9 +131,8 @@ class _MeanOfPasses:
             answer = ep.astensor(ask(x.raw))
             if answer.ndim != 2 or len(answer) != len(x):
                 raise ModelError(
-                    f"the model should return logits (1, classes) for one image; {len(x)} asked alone got "
+                    f"the model should return logits ({len(x)}, classes) for {len(x)} images, received the shape "
                     f"{tuple(answer.shape)}"
                 )
             answers.append(answer)
-        logits: ep.Tensor = ep.stack(answers)
-        return logits
+        return ep.stack(answers)

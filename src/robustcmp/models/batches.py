@@ -55,7 +55,7 @@ def measure_batch_size(classifier: Classifier, images: NDArray[np.float32], seco
     return min(size for size, rate in rates.items() if rate >= 0.97 * max(rates.values()))
 
 
-def image_seconds(classifier: Classifier, images: NDArray[np.float32]) -> float:
+def _image_seconds(classifier: Classifier, images: NDArray[np.float32]) -> float:
     """Return about how long one more image of a small batch takes, without what a call takes by itself."""
     if classifier.image_seconds is None:
 
@@ -74,7 +74,7 @@ def image_seconds(classifier: Classifier, images: NDArray[np.float32]) -> float:
 
 def is_slow(classifier: Classifier, images: NDArray[np.float32]) -> bool:
     """Return whether checks should ask as few images as possible."""
-    return image_seconds(classifier, images) > SLOW
+    return _image_seconds(classifier, images) > SLOW
 
 
 def measure_rate(classifier: Classifier, images: NDArray[np.float32], size: int, seconds: float) -> float:
@@ -83,7 +83,7 @@ def measure_rate(classifier: Classifier, images: NDArray[np.float32], size: int,
     A network of which one batch seems to take longer is asked smaller ones: that it does is a guess from a few images,
     which other programs on the machine can make a hundred times too long.
     """
-    guess = classifier.workers * size * image_seconds(classifier, images)
+    guess = classifier.workers * size * _image_seconds(classifier, images)
     if guess > seconds:
         size = max(FEW, int(size * seconds / guess))
     return _time_batches(classifier, images, size, seconds)

@@ -18,7 +18,7 @@ from .. import frameworks
 from ..errors import ModelError, RobustcmpError, UsageError, check_count
 from ..files import digest
 from ..frameworks import DataFormat
-from ..frameworks.base import generator_states, pad
+from ..frameworks.base import pad
 from ..threads import MOST_WORKERS, cores, in_order
 from .batches import DEFAULT_BATCH_SIZE, default_batch_size
 
@@ -90,7 +90,7 @@ class Classifier:
         self.function: frameworks.Function = model
         self._pullback: frameworks.Pullback | None = None
         self._fits = [self.batch_size]  # what fits into the device's memory; shared with copies
-        self.image_seconds: float | None = None  # what `batches.image_seconds` measured
+        self.image_seconds: float | None = None  # what `batches` measured
 
     # variants ----------------------------------------------------------------------------------------------------
 
@@ -110,13 +110,13 @@ class Classifier:
         other = copy.copy(self)
         try:
             if not getattr(unwrap(self.model), "traceable", True):
-                raise ModelError("a call seeds its draws, which is not in a trace")
+                raise ModelError("a call seeds a random generator, which compiled code would not repeat")
             native = getattr(unwrap(self.model), "native", None)
-            generators = generator_states(self.framework)
+            generators = self.framework.generator_states()
             eager = self.forward(some)
-            if generator_states(self.framework) != generators:
+            if self.framework.generator_states() != generators:
                 self.draws = True
-                raise ModelError("a call draws at random, which a trace would keep for ever")
+                raise ModelError("a call draws at random, and compiled code would always draw the same")
             other.function, other._pullback = self.framework.compile(
                 self.model, native, self._to_layout(some), self._like
             )
@@ -141,7 +141,7 @@ class Classifier:
         self.forward(1 - images)  # different images, so that cached state changes
         after = self.framework.state(native)
         if len(after) != len(before) or not all(map(np.array_equal, before, after)):
-            raise ModelError("a call writes into the network's own arrays, so calls from several threads would mix")
+            raise ModelError("a call writes into the network's own arrays, where several threads would mix")
 
     def with_callback(self, asked: Callable[[int], object]) -> Classifier:
         """Return the same classifier with another callback."""
@@ -228,8 +228,7 @@ class Classifier:
             return np.zeros(0, np.int64)
         logits = _check_rows(self._join(forward, *arrays))
         check_finite(logits)
-        classes: NDArray[np.int64] = logits.argmax(axis=1)
-        return classes
+        return logits.argmax(axis=1)
 
     @property
     def on_gpu(self) -> bool:
@@ -286,8 +285,7 @@ class Classifier:
         _, exponents = np.frexp(np.abs(v).max(axis=1))
         x, filled_v = self._fill(self._to_layout(images), np.ldexp(v, -exponents[:, None]))
         gradient = self.framework.vjp(pullback, x, filled_v, self._like)
-        scaled: NDArray[np.float32] = np.ldexp(gradient[: len(images)], exponents[:, None, None, None])
-        return scaled
+        return np.ldexp(gradient[: len(images)], exponents[:, None, None, None])
 
     def _ask_and_pull_back(
         self,

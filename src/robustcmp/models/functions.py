@@ -110,15 +110,7 @@ def _check_answer(
     """
 
     def check(*arrays: NDArray[np.float32]) -> NDArray[Any]:
-        try:
-            answer = np.asarray(function(*map(np.array, arrays)))  # of copies, as it may write into its images
-        except ValueError as error:
-            if "dim 4" not in str(error):
-                raise
-            raise ModelError(
-                f"{name} got images (N, H, W, C), and takes rows ({str(error).partition('.')[0]}): pass {name}=lambda "
-                "x: function(x.reshape(len(x), -1))"
-            ) from error
+        answer = np.asarray(function(*map(np.array, arrays)))  # of copies, as it may write into its images
         if answer.dtype.kind not in "fiu":
             raise ModelError(f"{name} should return an array of numbers, received dtype {answer.dtype}")
         if rows and (answer.ndim not in rows or len(answer) != len(arrays[0])):

@@ -290,7 +290,8 @@ def check_wrapping(bounds: tuple[float, float], outputs: str) -> tuple[float, fl
         raise UsageError(f"bounds should be two finite numbers, the smaller one first; received {bounds!r}") from None
     if not (np.isfinite(lower) and np.isfinite(upper) and lower < upper):
         raise UsageError(f"bounds should be two finite numbers, the smaller one first; received {bounds}")
-    _check_outputs(outputs)
+    if outputs not in OUTPUTS:
+        raise unknown("outputs", outputs, OUTPUTS)
     return lower, upper
 
 
@@ -313,12 +314,13 @@ def check_preprocessing(preprocessing: dict[str, Any] | None) -> dict[str, Any] 
         )
     if not np.all(np.asarray(preprocessing.get("std", 1)) > 0):
         raise UsageError(f"the std of preprocessing should be greater than 0, received {preprocessing['std']!r}")
-    return {
-        key: np.asarray(value, np.float32)
-        if key in ("mean", "std") and isinstance(value, (list, tuple, float, int, np.ndarray))
-        else value
-        for key, value in preprocessing.items()
-    }
+    settings = dict(preprocessing)
+    for key in ("mean", "std"):
+        value = settings.get(key)
+        if value is not None:
+            is_tensor = not isinstance(value, (list, tuple, float, int, np.generic, np.ndarray))
+            settings[key] = np.asarray(ep.astensor(value).numpy() if is_tensor else value, np.float32)
+    return settings
 
 
 def predict(
@@ -390,8 +392,7 @@ def predict_outside(classifier: Classifier, images: NDArray[np.float32]) -> NDAr
     if not isinstance(model, Model):
         raise ModelError("the model was not wrapped by robustcmp, so its network is not known")
     logits = classifier.ask(model.without_preprocessing, preprocess(classifier, images, *model.wrapped_as))
-    classes: NDArray[np.int64] = logits.argmax(axis=1)
-    return classes
+    return logits.argmax(axis=1)
 
 
 def logits_outside(classifier: Classifier, model: Model, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -408,27 +409,23 @@ def preprocess(
     x: NDArray[np.float64] = low + (high - low) * images.astype(np.float64)
     if classifier.data_format == "channels_first":
         x = x.transpose(0, 3, 1, 2)
+    return shift_and_divide(preprocessing, x)
+
+
+def shift_and_divide(preprocessing: dict[str, Any], images: NDArray[Any]) -> NDArray[np.float32]:
+    """Return images within a network's bounds after what a preprocessing does to them, with axes of such images."""
     if preprocessing.get("flip_axis") is not None:
-        x = np.flip(x, preprocessing["flip_axis"])
-    x = (x - along(preprocessing, "mean", 0)) / along(preprocessing, "std", 1)
+        images = np.flip(images, preprocessing["flip_axis"])
+    x = (images - along(preprocessing, "mean", 0)) / along(preprocessing, "std", 1)
     return np.ascontiguousarray(x, np.float32)
 
 
 def along(preprocessing: dict[str, Any], name: str, default: float) -> NDArray[np.float64]:
     """Return a mean or a deviation as an array that fits images in the network's own layout."""
     value = preprocessing.get(name)
-    if value is None:
-        return np.asarray(default, np.float64)
-    plain = isinstance(value, (int, float, list, tuple, np.generic, np.ndarray))
-    array = np.asarray(value if plain else ep.astensor(value).numpy(), np.float64)
+    array = np.asarray(default if value is None else value, np.float64)
     axis = preprocessing.get("axis")
-    return array if axis is None else array.reshape(-1, *[1] * (-axis - 1))
-
-
-def _check_outputs(outputs: str) -> None:
-    """Raise `UsageError` for what no network is said to answer."""
-    if outputs not in OUTPUTS:
-        raise unknown("outputs", outputs, OUTPUTS)
+    return array if axis is None or value is None else array.reshape(-1, *[1] * (-axis - 1))
 
 
 def _as_logits(answer: Any, outputs: str) -> Any:
@@ -469,8 +466,6 @@ def _pull_back_outputs(v: NDArray[np.float32], answer: NDArray[np.float32], outp
     outputs : str
         What that is.
     """
-    if outputs == "logits":
-        return v
     if outputs == "binary-logit":
         return v[:, 1].reshape(answer.shape)
     if outputs == "binary-probability":

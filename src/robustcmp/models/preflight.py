@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from ..data.arrays import UNIT_BOUNDS, check_labels
 from ..errors import HostError, ModelError
-from ..frameworks.base import generator_states
 from .batches import is_slow
 from .classifier import Classifier, check_finite, make_refusal, unwrap
 
@@ -57,10 +56,10 @@ def check_model(name: str, classifier: Classifier, images: NDArray[np.float32], 
         A label is none of its classes.
     """
     some = images[: min(len(images), SOME)]
-    before = generator_states(classifier.framework)
+    before = classifier.framework.generator_states()
     try:
         logits = classifier.logits(some)
-        has_drawn = classifier.draws or generator_states(classifier.framework) != before
+        has_drawn = classifier.draws or classifier.framework.generator_states() != before
         again = classifier.logits(some)
     except HostError:
         raise

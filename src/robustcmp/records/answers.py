@@ -73,8 +73,7 @@ class Checked(msgspec.Struct, frozen=True):
 
     def to_json(self) -> dict[str, Any]:
         """Return it in JSON's types."""
-        content: dict[str, Any] = msgspec.to_builtins(self)
-        return content
+        return msgspec.to_builtins(self)
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Checked:

@@ -18,6 +18,7 @@ Whole = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Seed = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 CellKey = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{1,64}\Z")]
 NORMS: dict[Norm, str] = {"l0": "L0", "l2": "L2", "linf": "L∞"}
+# The values an image that every attack has, with their types.
 OWN_TYPES: dict[str, type[np.generic]] = {
     "success": np.bool_,
     "l0": np.float64,
@@ -26,12 +27,11 @@ OWN_TYPES: dict[str, type[np.generic]] = {
     "adversarial_class": np.int64,
     "queries": np.int64,
 }
-"""The values an image that every attack has, with their types."""
 OWN_NAMES = tuple(OWN_TYPES)
+# The axes, in the results, of the values that every attack has.
 DIMS = ("model", "training_seed", "attack", "repeat", "image")
-"""The axes, in the results, of the values that every attack has."""
+# Names that the dataset of every run has.
 RESERVED = {*OWN_NAMES, *DIMS, "label", "epsilon", "ran", "repeats", "epsilon_curve", "margin"}
-"""Names that the dataset of every run has."""
 
 
 class Extra(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

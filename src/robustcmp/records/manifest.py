@@ -89,8 +89,6 @@ class _Environment(msgspec.Struct):
     system: str
     machine: str
     cpus: int
-    omp_num_threads: str | None = None
-    processor: str | None = None
 
 
 class _Twins(msgspec.Struct):

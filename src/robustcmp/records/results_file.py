@@ -29,8 +29,8 @@ INDEXES = ("training_seed", "repeat", "image")  # those that are integers
 NUMBERS = "biuf"
 
 
+# Variables and the axes that they are over, by their names.
 Arrays = dict[str, NDArray[Any]]
-"""Variables and the axes that they are over, by their names."""
 
 
 def make_dataset(arrays: Arrays, records: Mapping[str, AttackRecord]) -> xarray.Dataset:
@@ -38,8 +38,7 @@ def make_dataset(arrays: Arrays, records: Mapping[str, AttackRecord]) -> xarray.
     import xarray
 
     dims = {name: dims for name, (dims, _) in _list_arrays(records)}
-    coords: dict[str, Any] = {name: arrays[name] for name in AXES}
-    coords["label"] = ("image", arrays["label"])
+    coords = {name: arrays[name] for name in AXES} | {"label": ("image", arrays["label"])}
     variables = {name: (dims[name], values) for name, values in arrays.items() if name in dims}
     return xarray.Dataset(variables, coords)
 
@@ -58,7 +57,7 @@ def write(file: h5py.File, arrays: Arrays, manifest: dict[str, Any]) -> None:
         content.dump_to_store(H5NetCDFStore(netcdf), encoding=compressed)
 
 
-def manifest_of(file: sealed.Hdf5) -> dict[str, Any]:
+def _read_manifest(file: sealed.Hdf5) -> dict[str, Any]:
     """Return the manifest that the results answer, checked.
 
     Raises
@@ -82,7 +81,7 @@ def read(file: sealed.Hdf5) -> tuple[Arrays, dict[str, Any]]:
     SealError
         An array has other axes, another length or another type than the manifest in the file says.
     """
-    manifest = manifest_of(file)
+    manifest = _read_manifest(file)
     records = attack_records(manifest)
     axes: Arrays = {name: file.strings(name) for name in ("model", "attack")}
     axes |= {name: _vector(file, name, np.int64) for name in INDEXES}
@@ -124,9 +123,9 @@ def _array(
         for dim, size in zip(dims, received, strict=True):
             sizes.setdefault(dim, size)
     shape = tuple(sizes.get(dim, 0) for dim in dims)
-    is_bool = _text(file.attribute("dtype", name)) == "bool"
+    is_bool = file.attribute("dtype", name) in ("bool", b"bool")
     if dtype == np.bool_ and not is_bool:
-        raise SealError(f"{name} should be of truth values, received {file.arrays[name].dtype}")
+        raise SealError(f"{name} should be booleans, received {file.arrays[name].dtype}")
     values = file.array(name, np.int8 if is_bool else dtype, shape)
     return values.astype(np.bool_) if is_bool else values
 
@@ -136,10 +135,6 @@ def _vector(file: sealed.Hdf5, name: str, dtype: DTypeLike) -> NDArray[Any]:
     if values.ndim != 1:
         raise SealError(f"{name} should have one axis, received {values.shape}")
     return values
-
-
-def _text(value: Any) -> Any:
-    return value.decode("ascii", "replace") if isinstance(value, bytes) else value
 
 
 def _check_axes(axes: Arrays, manifest: dict[str, Any]) -> None:
@@ -159,7 +154,9 @@ def _check_axes(axes: Arrays, manifest: dict[str, Any]) -> None:
     used = manifest["images"]["used"]
     of = manifest["images"]["of"]
     if len(images) != used or len(np.unique(images)) < used or (used and not 0 <= images.min() <= images.max() < of):
-        raise SealError(f"image should be {used} different ones of {of}, as in the manifest, received {len(images)}")
+        raise SealError(
+            f"image should list {used} different images of {of}, as in the manifest, received {len(images)}"
+        )
 
 
 def _check_ran(

@@ -9,7 +9,6 @@ is sealed, see `robustcmp.sealed`.
 from __future__ import annotations
 
 import json
-import logging
 import math
 import os
 import shutil
@@ -22,15 +21,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import h5py
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from .. import sealed
-from ..errors import SealError, StoreError, UsageError
+from ..errors import LOG, SealError, StoreError, UsageError
 from ..files import (
-    LOCK,
+    append_line,
     as_path,
-    is_temporary,
     json_digest,
     make_directory,
     remove_left_over,
@@ -38,16 +37,43 @@ from ..files import (
     write_bytes_atomically,
 )
 from ..limits import LAYER_VALUES
-from . import logs, results_file
+from . import results_file
 from .attack import OWN_NAMES, OWN_TYPES, AttackResult, Cell
-from .logs import Cost
 from .manifest import FORMAT, attack_records, check
 
 COMPRESSED = {"compression": "gzip", "compression_opts": 4, "shuffle": True}
 
 T = TypeVar("T")
 
-_log = logging.getLogger("robustcmp")
+
+class Cost(msgspec.Struct, frozen=True):
+    """What a task cost: one model under one attack, in the repeats that were finished together in one session.
+
+    Attributes
+    ----------
+    model, training_seed, attack
+        What was attacked, and with what.
+    cells : list of str
+        The keys of the cells that were finished, one for each repeat.
+    images : int
+        How many images were attacked in each repeat.
+    seconds : float
+        From the start of the task to the end of the last of these cells.
+    queries : int, optional
+        What the attack's definition asked in all of these cells, as in `AttackResult.queries`; None if the attack does
+        not count.
+    worker : str, optional
+        Who did it, None for the process of the comparison itself.
+    """
+
+    model: str
+    training_seed: int
+    attack: str
+    cells: list[str]
+    images: int
+    seconds: float
+    queries: int | None = None
+    worker: str | None = None
 
 
 class Run:
@@ -55,6 +81,10 @@ class Run:
 
     def __init__(self, directory: str | os.PathLike[str], keep_images: bool = True):
         self.directory = as_path(directory, "out")
+        self.costs_path = self.directory / "costs.jsonl"
+        self._manifest_path = self.directory / "manifest.json"
+        self._cells = self.directory / "cells"
+        self._results_path = self.directory / "results.h5"
         self.keep_images = keep_images
         self._made = False  # whether the directory was not there before
         self.temporary = False  # whether the directory goes with this object
@@ -77,8 +107,7 @@ class Run:
             weakref.finalize(run, shutil.rmtree, run.directory, ignore_errors=True)
         run._made = not run.directory.exists()
         make_directory(run.directory)
-        others = [path for path in run.directory.iterdir() if path.name != LOCK and not is_temporary(path)]
-        if others and not _is_run(run.directory):
+        if any(run.directory.glob("[!.]*")) and not run.is_there:
             raise UsageError(f"{run.directory} is not empty and is not a run of robustcmp. Name another directory.")
         run.manifest()  # a broken one is found before any work
         return run
@@ -122,21 +151,15 @@ class Run:
         raise UsageError(f"{run.directory} is not a run of robustcmp: it has no manifest.json. See robustcmp list runs")
 
     @property
+    def is_there(self) -> bool:
+        """Whether the directory has what a run has, with or without its manifest."""
+        paths = (self._manifest_path, self._results_path)
+        return any(path.exists() for path in paths) or any(self._cells.glob("*.h5"))
+
+    @property
     def has_results(self) -> bool:
         """Whether it was finished once."""
         return self._results_path.exists()
-
-    @property
-    def _manifest_path(self) -> Path:
-        return self.directory / "manifest.json"
-
-    @property
-    def _cells(self) -> Path:
-        return self.directory / "cells"
-
-    @property
-    def _results_path(self) -> Path:
-        return self.directory / "results.h5"
 
     # the manifest ------------------------------------------------------------------------------------------------
 
@@ -231,7 +254,7 @@ class Run:
                 if images is not None:
                     _check_images(file, "adversarials", len(known_arrays["success"]))
         except SealError as error:
-            raise StoreError(f"{cell.attack} on {cell.model} gave a result that cannot be kept: {error}.") from None
+            raise StoreError(f"the result of {cell.attack} on {cell.model} cannot be stored: {error}.") from None
         write_bytes_atomically(self.cell_path(cell.key), content)
 
     @contextmanager
@@ -244,8 +267,15 @@ class Run:
             It is missing or broken.
         """
         path = self.cell_path(key)
-        with _cell_errors(path), sealed.open_hdf5(path, _kind(key)) as file:
-            yield file
+        try:
+            with sealed.open_hdf5(path, _kind(key)) as file:
+                yield file
+        except FileNotFoundError:
+            raise StoreError(f"{path} is missing. Rerun the same command to recreate it.") from None
+        except SealError as error:
+            raise StoreError(
+                f"{path} is broken ({error}). Delete it, and rerun the same command to recreate it."
+            ) from None
 
     def _read_cell(self, file: sealed.Hdf5, key: str) -> dict[str, NDArray[Any]]:
         """Return the arrays of an open cell, but for the adversarial images, of as many images as they should be."""
@@ -294,22 +324,7 @@ class Run:
                     parameters=["keep_images"],
                 )
             _check_images(file, "adversarials", len(self._read_cell(file, key)["success"]))
-            images: NDArray[np.float32] = file.array("adversarials")
-            return images
-
-    def check_cell(self, key: str) -> None:
-        """Check that a cell's file is as it was written.
-
-        A cell was checked before it was sealed, so its seal is enough.
-
-        Raises
-        ------
-        StoreError
-            It is missing or broken.
-        """
-        path = self.cell_path(key)
-        with _cell_errors(path):
-            sealed.check(path, _kind(key))
+            return file.array("adversarials")
 
     # arrays beside the cells ---------------------------------------------------------------------------------------
 
@@ -347,17 +362,10 @@ class Run:
     def write_clean(self, images: NDArray[np.float32]) -> None:
         """Write the clean images (N, H, W, C) that were attacked, with the question that they belong to.
 
-        Nothing is written where they are there already, or adversarial images are not kept either. A broken file is
-        written anew, with a warning.
+        Nothing is written where they are there already, or adversarial images are not kept either.
         """
-        if not self.keep_images:
-            return
-        try:
-            if self.read_clean() is not None:
-                return
-        except StoreError:
-            _log.warning("%s is broken and is written anew", self.directory / "clean.h5")
-        self.write_arrays("clean", {"images": images.astype(np.float32)})
+        if self.keep_images and self.read_clean() is None:
+            self.write_arrays("clean", {"images": images.astype(np.float32)})
 
     def read_clean(self) -> NDArray[np.float32] | None:
         """Return the clean images, or None if there are none, or they belong to another question.
@@ -379,8 +387,8 @@ class Run:
     # costs -------------------------------------------------------------------------------------------------------
 
     def log_cost(self, cost: Cost) -> None:
-        """Add what a task cost to the log."""
-        logs.append_cost(self.costs_path, cost)
+        """Add what a task cost to the log, which is made if it is not there."""
+        append_line(self.costs_path, sealed.to_json("cost", msgspec.to_builtins(cost), indent=None))
 
     def costs(self) -> list[Cost]:
         """Return what the tasks of all sessions and questions cost.
@@ -393,17 +401,31 @@ class Run:
             The log cannot be read.
         """
         try:
-            costs, broken = logs.read_costs(self.costs_path)
+            costs, broken = self.read_costs()
         except SealError as error:
             raise StoreError(f"{self.costs_path} cannot be read ({error}). Delete it: nothing depends on it.") from None
         if broken:
-            _log.warning("%s: %d lines are no records, or were changed, and are left out", self.costs_path, broken)
+            LOG.warning("%s: %d lines are broken or were changed, and are left out", self.costs_path, broken)
         return costs
 
-    @property
-    def costs_path(self) -> Path:
-        """Where the log is."""
-        return self.directory / "costs.jsonl"
+    def read_costs(self) -> tuple[list[Cost], int]:
+        """Return the records of the log, none if there is no log, and how many lines are no records or were changed.
+
+        The log describes the machine, not the answer, so no key and no other file depends on it. A last line without a
+        line break is what a killed process left.
+        """
+        costs: list[Cost] = []
+        broken = 0
+        try:
+            lines = sealed.read_bytes(self.costs_path, sealed.LARGEST_JSON).split(b"\n")[:-1]
+        except FileNotFoundError:
+            return costs, broken
+        for line in filter(bytes.strip, lines):
+            try:
+                costs.append(msgspec.convert(sealed.from_json(line, "cost"), Cost))
+            except (SealError, msgspec.ValidationError):
+                broken += 1
+        return costs, broken
 
     # results -----------------------------------------------------------------------------------------------------
 
@@ -423,21 +445,18 @@ class Run:
         StoreError
             The file is broken.
         """
-        with self._results() as file:
-            arrays, answered = results_file.read(file)
-        return arrays, self._check_answered(answered)
-
-    def check_results(self) -> None:
-        """Check that `results.h5` is as it was written, and answers the manifest; raise as `read_results` does."""
-        with self._results() as file:
-            self._check_answered(results_file.manifest_of(file))
-
-    def _check_answered(self, answered: dict[str, Any]) -> dict[str, Any]:
-        """Return the manifest, or raise `UsageError` unless it is the one that was answered."""
+        try:
+            with sealed.open_hdf5(self._results_path, "results") as file:
+                arrays, answered = results_file.read(file)
+        except (FileNotFoundError, SealError) as error:
+            raise StoreError(
+                f"{self._results_path} is broken ({error}). Delete it, and rerun the same command to recreate it from "
+                "the cells."
+            ) from None
         manifest = self.manifest()
         if answered != manifest:
             raise UsageError(self._resume_hint)
-        return manifest
+        return arrays, manifest
 
     def write_answer(self, name: str, content: dict[str, Any]) -> None:
         """Write `NAME.json`, with what it is an answer to."""
@@ -463,28 +482,12 @@ class Run:
         except SealError as error:
             raise _answer_error(path, error) from None
 
-    @contextmanager
-    def _results(self) -> Iterator[sealed.Hdf5]:
-        try:
-            with sealed.open_hdf5(self._results_path, "results") as file:
-                yield file
-        except (FileNotFoundError, SealError) as error:
-            raise StoreError(
-                f"{self._results_path} is broken ({error}). Delete it, and rerun the same command to recreate it from "
-                "the cells."
-            ) from None
-
     @property
     def _resume_hint(self) -> str:
         return (
             f"the run {self.directory} was interrupted before its results were complete. "
             "Rerun the same command, or the same call of robustcmp.evaluate, to resume it."
         )
-
-
-def runs_in(directory: str | os.PathLike[str]) -> list[Run]:
-    """Return the runs that lie side by side in a directory, finished or not; none where it is no directory."""
-    return [Run(path) for path in sorted(Path(directory).glob("*/")) if _is_run(path)]
 
 
 def _check_images(file: sealed.Hdf5, name: str, count: int) -> None:
@@ -498,27 +501,9 @@ def _check_images(file: sealed.Hdf5, name: str, count: int) -> None:
         )
 
 
-@contextmanager
-def _cell_errors(path: Path) -> Iterator[None]:
-    """Raise `StoreError` for what is wrong with the file of a cell."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise StoreError(f"{path} is missing. Rerun the same command to recreate it.") from None
-    except SealError as error:
-        raise StoreError(f"{path} is broken ({error}). Delete it, and rerun the same command to recreate it.") from None
-
-
 def _kind(key: str) -> str:
     """Return the kind of file that a cell is: of its own, so that no cell can take the place of another."""
     return f"cell {key}"
-
-
-def _is_run(directory: Path) -> bool:
-    """Whether a directory has what a run has, with or without its manifest."""
-    return any((directory / name).exists() for name in ("manifest.json", "results.h5")) or any(
-        directory.glob("cells/*.h5")
-    )
 
 
 def _answer_error(path: Path, error: Exception) -> StoreError:

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from ..errors import RobustcmpError
-from ..files import file_digest, write_text_atomically
-from .logs import read_costs
+from ..files import file_digest, write_bytes_atomically
 from .store import Run
 
 ANSWERS = ("checks", "transfer")  # in JSON
@@ -36,10 +35,7 @@ class Finding(NamedTuple):
 
 
 def verify(run: Run) -> Iterator[Finding]:
-    """Read every file of a run, and yield what is wrong with it: its seal, or that it is not there.
-
-    The arrays of a cell or of results that have their seal are not looked at: whoever reads them checks them.
-    """
+    """Read every file of a run, and yield what is wrong with it, or that it is not there."""
     path = run.directory / "manifest.json"
     manifest: dict[str, Any] = {}
     try:
@@ -47,35 +43,33 @@ def verify(run: Run) -> Iterator[Finding]:
         if not path.exists():
             yield Finding(path, "missing", RERUN)
     except RobustcmpError as error:
-        yield _describe(path, "broken", error)
+        yield _describe(path, error)
     stored_keys = run.list_keys()
     keys = dict.fromkeys(cell["key"] for cell in manifest.get("cells", []))
     yield from (Finding(run.cell_path(key), "missing", RERUN) for key in keys if key not in {*stored_keys})
     results = run.directory / "results.h5"
-    readers: dict[Path, Callable[[], object]] = {
-        run.cell_path(key): partial(run.check_cell, key) for key in stored_keys
-    }
+    readers: dict[Path, Callable[[], object]] = {run.cell_path(key): partial(run.load, key) for key in stored_keys}
     readers |= {run.directory / f"{name}.h5": partial(run.read_arrays, name, lambda file: None) for name in ARRAYS}
     readers |= {run.directory / f"{name}.json": partial(run.read_answer, name, dict) for name in ANSWERS}
     if manifest and run.has_results:
-        readers[results] = run.check_results
+        readers[results] = run.read_results
     elif manifest:
         yield Finding(results, "missing", RERUN)
     for file, read in readers.items():
         try:
             read()
         except RobustcmpError as error:
-            yield _describe(file, "broken", error)
-    _, broken = read_costs(run.costs_path)
+            yield _describe(file, error)
+    _, broken = run.read_costs()
     if broken:
         reason = f"{broken} of its lines are no records, or were changed. They are left out."
         yield Finding(run.costs_path, "broken", reason)
 
 
-def _describe(file: Path, state: Literal["broken", "missing"], error: RobustcmpError) -> Finding:
+def _describe(file: Path, error: RobustcmpError) -> Finding:
     """Return what an error says of a file, whose name stands beside it."""
     reason = str(error).removeprefix(str(file)).lstrip(": ")
-    return Finding(file, state, reason[:1].upper() + reason[1:])
+    return Finding(file, "broken", reason[:1].upper() + reason[1:])
 
 
 def write_sums(directory: Path) -> Path:
@@ -83,5 +77,6 @@ def write_sums(directory: Path) -> Path:
     path = directory / "SHA256SUMS"
     files = (file for file in directory.rglob("*") if file.is_file() and not file.name.startswith("."))
     names = sorted(file.relative_to(directory).as_posix() for file in files if file != path)
-    write_text_atomically(path, "".join(f"{file_digest(directory / name)}  {name}\n" for name in names))
+    sums = "".join(f"{file_digest(directory / name)}  {name}\n" for name in names)
+    write_bytes_atomically(path, sums.encode())
     return path

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..analysis.figures import root_mean_std
 from ..analysis.results import Results
 from ..errors import printable
 from ..untrusted import read_toml
@@ -94,16 +93,15 @@ def _rate(results: Results, about: dict[str, Any], attack: str) -> dict[str, Any
         "framework": about["framework"],
         "framework_version": about["framework_version"],
     }
-    seeds = results.seeds(model, attack)
-    if seed not in seeds:  # the attack is not applicable to the model
+    if seed not in results.seeds(model, attack):  # the attack is not applicable to the model
         return row
-    success = results.values(model, attack)[[seeds.index(seed)]]
+    success = results.values(model, attack, training_seed=seed)
     low, high = results.interval(model, attack, training_seed=seed)
     return row | {
         "success_rate": float(np.count_nonzero(success)) / success.size,
         "low": low,
         "high": high,
-        "repeat_std": 0.0 if results.attack_records[attack].deterministic else root_mean_std(success.mean(axis=2)),
+        "repeat_std": results.repeat_std(model, attack, training_seed=seed),
     }
 
 
@@ -242,11 +240,8 @@ SOFTWARE = """\
 
 def to_bibtex(results: Results) -> str:
     """Return an entry for each of what a run used: the method, attacks, frameworks, datasets and networks."""
-    entries: dict[str, str] = {}
-    for entry in _entries(results):
-        key = re.match(r"\s*@\w+\{([^,\s]+),", entry)
-        entries.setdefault(key[1] if key else entry, entry.strip())
-    return printable("\n\n".join(entries.values())) + "\n"
+    entries = dict.fromkeys(entry.strip() for entry in _entries(results))
+    return printable("\n\n".join(entries)) + "\n"
 
 
 def _entries(results: Results) -> Iterator[str]:

@@ -33,30 +33,11 @@ def points(value: float) -> str:
     return NOTHING if math.isnan(value) else fixed(100 * value, 1 if abs(value) >= 0.01 or value == 0 else 2)
 
 
-def detectable_points(value: float) -> str:
-    """Write the smallest difference of rates that would be detected, in points: two rates differ by 100 at most.
-
-    >>> detectable_points(0.043), detectable_points(1.155)
-    ('4.3', 'not even 100')
-    """
-    return "not even 100" if value > 1 else points(value)
-
-
 def p_value(value: float) -> str:
     """Write a p value."""
     if math.isnan(value):
         return NOTHING
     return "< 0.001" if value < 0.001 else f"{value:.3f}"
-
-
-def p_text(value: float) -> str:
-    """Write a p value after its letter.
-
-    >>> p_text(0.04), p_text(0.0001)
-    ('p = 0.040', 'p < 0.001')
-    """
-    text = p_value(value)
-    return f"p {text}" if text.startswith("<") else f"p = {text}"
 
 
 def plural(count: int, noun: str) -> str:
@@ -73,11 +54,6 @@ def number(value: float) -> str:
     if math.isnan(value):
         return NOTHING
     return "∞" if math.isinf(value) else fixed(value, 3)
-
-
-def number_2(value: float) -> str:
-    """Write a number with two decimals."""
-    return NOTHING if math.isnan(value) else fixed(value, 2)
 
 
 def distance(value: float) -> str:
@@ -170,11 +146,6 @@ def ratio(value: float) -> str:
 def whole(value: float) -> str:
     """Write a whole number, rounded, with commas; what is no number is not known."""
     return NOTHING if value != value else f"{round(value):,}"
-
-
-def points_of_variance(value: float) -> str:
-    """Write a variance of rates, in squared points of a hundred."""
-    return number(1e4 * value)
 
 
 def interval(write: Write) -> Callable[[Sequence[float]], str]:

@@ -9,13 +9,14 @@ import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.resources import files
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..analysis.results import Results
-from ..errors import UsageError, printable
+from ..errors import printable
 from ..records.attack import NORMS
 from . import plots, tables, words
 from .exports import to_bibtex
@@ -73,7 +74,7 @@ def to_html(results: Results) -> str:
 def to_notebook(results: Results) -> str:
     """Return the answer and the rates of a run as HTML that stands in a notebook, light or dark."""
     compares = results.compares_sources
-    return render(
+    return _render(
         "notebook.html",
         title=words.title(results),
         setting=words.describe_setting(results),
@@ -87,13 +88,13 @@ def to_notebook(results: Results) -> str:
 
 def render_page(sections: Sequence[Section], source: Any, title: str, setting: str) -> str:
     """Return a page of sections about a source."""
-    pictures = Pictures() if can_draw() else None
+    pictures = Pictures() if _can_draw() else None
     filled = [(section, section.blocks(source, pictures)) for section in sections]
     filled = [(section, blocks) for section, blocks in filled if blocks]
-    return render("page.html", title=title, setting=setting, sections=filled)
+    return _render("page.html", title=title, setting=setting, sections=filled)
 
 
-def render(template: str, **values: Any) -> str:
+def _render(template: str, **values: Any) -> str:
     """Return a template of the package's resources, filled in."""
     from jinja2 import Environment, FunctionLoader
 
@@ -110,13 +111,9 @@ def render(template: str, **values: Any) -> str:
     return environment.get_template(template).render(**values)
 
 
-def can_draw() -> bool:
+def _can_draw() -> bool:
     """Return whether a page has pictures: Matplotlib is installed."""
-    try:
-        plots.require_matplotlib()
-    except UsageError:
-        return False
-    return True
+    return find_spec("matplotlib") is not None
 
 
 # pictures: Matplotlib's SVG, inline, in colours that the page's style decides ------------------------------------
@@ -285,7 +282,7 @@ def _draw(
 
 def _fold(results: Results, *sections: str) -> list[Block]:
     """Return the tables of sections, folded."""
-    shown = [table for section in sections for table in tables.of_section(results, section)]
+    shown = [table for section in sections for table in tables.OF_SECTIONS[section](results)]
     return [Block("folded", shown)] if shown else []
 
 
@@ -315,7 +312,7 @@ def _choose_conditioned(results: Results) -> Sequence[str]:
 def _ranks(results: Results, pictures: Pictures | None) -> list[Block]:
     if not results.indicator:
         return []
-    indicator, *variants = tables.of_section(results, "ranks")
+    indicator, *variants = tables.OF_SECTIONS["ranks"](results)
     blocks = [Block("table", indicator), Block("folded", variants)]
     if pictures is None or not plots.indicator.has_ranks(results):
         return blocks

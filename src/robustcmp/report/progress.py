@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 REFRESHES = 4  # a second
 
 
-def make_progress() -> Lines | LiveTable:
+def make_progress() -> _Lines | _LiveTable:
     """Return a progress that is shown on standard error."""
-    return LiveTable() if sys.stderr is not None and sys.stderr.isatty() else Lines()
+    return _LiveTable() if sys.stderr is not None and sys.stderr.isatty() else _Lines()
 
 
 def _tell(text: str) -> None:
@@ -156,7 +156,7 @@ def _describe_failure(cells: Sequence[Cell], reason: str) -> str:
     return f"{cells[0].attack} on {models} failed: {reason}"
 
 
-class Lines(_Shown):
+class _Lines(_Shown):
     """A line for each step and attack, for a log."""
 
     def begin(self, what: str, steps: int) -> None:
@@ -179,7 +179,7 @@ class Lines(_Shown):
             _tell("; ".join(filter(None, [f"{attack}: {rates}", self._say_left()])))
 
 
-class LiveTable(_Shown):
+class _LiveTable(_Shown):
     """One view that is drawn again and again: what is done, what is under way, and the time that is left."""
 
     def __init__(self) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Hashable
 from itertools import combinations, product
 from typing import TYPE_CHECKING, Any
 
-from ..analysis.deployments import DEPLOYED_MARGIN, SUCCESS
+from ..analysis.deployments import DEPLOYED_MARGIN, OWN_DIFFERENCES, SOURCE, SUCCESS
 from ..analysis.figures import deviate, find_failed_starts
 from ..analysis.indicator import find_published_rates, find_variants, indicator_terms, robustness_indicator
 from ..analysis.outcomes import split_variance
@@ -23,22 +23,19 @@ from .format import (
     UNBOUNDED,
     Write,
     distance,
-    duration,
     fixed,
     interval,
     number,
-    number_2,
     p_value,
     percent,
     percent_2,
     plural,
     points,
-    points_of_variance,
     shares,
     whole,
 )
 from .layout import Column, Table, names
-from .words import WITHIN_NOISE, Row, name_comparison, write_apart, write_difference
+from .words import BY_DIFFERENCES, BY_SOURCE, WITHIN_NOISE, Row, write_apart, write_difference
 
 if TYPE_CHECKING:
     import pandas
@@ -50,12 +47,7 @@ MOST_MODELS = 8  # on a screen; other tables have them all
 
 def tables(results: Results) -> list[Table]:
     """Return all tables of a run."""
-    return [table for section in OF_SECTIONS for table in of_section(results, section)]
-
-
-def of_section(results: Results, section: str) -> list[Table]:
-    """Return the tables of a section of a page."""
-    return OF_SECTIONS[section](results)
+    return [table for section in OF_SECTIONS.values() for table in section(results)]
 
 
 def _rates(results: Results) -> list[Table]:
@@ -100,7 +92,7 @@ def rates(results: Results, has_intervals: bool = True) -> Table:
     has_ranks = len(results.models) > 1 and bool(results.indicator)
     columns = [Column("model"), *(Column(attack, str) for attack in results.attacks)]
     if has_ranks:
-        columns.append(Column("R", number_2))
+        columns.append(Column("R", _number_2))
     columns.append(Column("clean", percent))
     rows = []
     for model in results.models[:MOST_MODELS]:
@@ -255,7 +247,7 @@ def _variance(results: Results) -> list[Table]:
         "repeat": "from repeats",
         "image": "from the choice of images",
     }
-    columns = [Column("attack"), *(Column(name, points_of_variance) for name in parts.values())]
+    columns = [Column("attack"), *(Column(name, _points_of_variance) for name in parts.values())]
     rows = [[row["attack"], *(row[part] for part in parts)] for row in components]
     return [Table("Variance of a trained model's rate, in squared points", columns, rows)]
 
@@ -290,13 +282,10 @@ def _indicator(results: Results) -> Table:
 
 def _without_failed_starts(results: Results) -> dict[str, dict[str, float]]:
     """Return R without each attack that could not begin on some images."""
-    without = {}
-    for attack in find_failed_starts(results):
-        if attack in results.indicator_attacks:
-            rates = results.rates(results.indicator_attacks)
-            others = {model: {a: r for a, r in of.items() if a != attack} for model, of in rates.items()}
-            without[attack] = robustness_indicator(others)
-    return without
+    variants = find_variants(results)
+    none = dict.fromkeys(results.models, 0.0)  # where no other attack is in R
+    attacks = [attack for attack in find_failed_starts(results) if attack in results.indicator_attacks]
+    return {attack: variants.get(f"without {attack}", none) for attack in attacks}
 
 
 def _indicator_variants(results: Results) -> list[Table]:
@@ -390,6 +379,16 @@ def _lower_bound(results: Results) -> list[Table]:
     return [Table(title, columns, [[model, math.nan if rate is None else rate] for model, rate in checked.pgd.items()])]
 
 
+def _number_2(value: float) -> str:
+    """Write a number with two decimals."""
+    return NOTHING if math.isnan(value) else fixed(value, 2)
+
+
+def _points_of_variance(value: float) -> str:
+    """Write a variance of rates, in squared points of a hundred."""
+    return number(1e4 * value)
+
+
 def without_version(model: str) -> str:
     """Return what the paper calls a framework: torch, for torch@1.0."""
     return model.partition("@")[0]
@@ -439,7 +438,7 @@ def _deployments(results: Results) -> Table:
     rows: list[list[Any]] = [
         [
             row["deployment"],
-            name_comparison(row),
+            _name_comparison(row),
             _write(row, row["source_value"]),
             _write(row, row["value"]),
             write_difference(row),
@@ -456,6 +455,12 @@ def _deployments(results: Results) -> Table:
         "nearer : only the deployed"
     )
     return Table(title, columns, rows)
+
+
+def _name_comparison(row: Row) -> str:
+    """Return an attack's name as it stands in tables of deployments: with what of it is compared, and a mark."""
+    name = str(row["attack"]) + {SOURCE: BY_SOURCE, OWN_DIFFERENCES: BY_DIFFERENCES}.get(row["gradient"], "")
+    return name if row["measure"] == SUCCESS else f"{name}, {row['measure'].removeprefix('median ')}"
 
 
 def _write(row: Row, value: float) -> str:
@@ -477,17 +482,11 @@ def _time(seconds: float, ratio: float) -> str:
 
 
 def designs(plan: pandas.DataFrame, difference: float, power: float) -> Table:
-    """Return the designs of each attack, with the time or the queries that they cost, as far as these are known."""
-    plan = plan.assign(time=plan.seconds + plan.training_seconds.fillna(0))
-    if plan.seconds.isna().all():
-        cost = Column("queries", whole)
-    else:
-        cost = Column("attack time" if plan.training_seconds.isna().all() else "time", duration)
+    """Return the designs of each attack."""
     numbers = ["trainings", "images", "repeats"]
     columns = [*names("attack", "design", "variance"), *(Column(name, whole) for name in numbers)]
-    columns += [Column("detects (points)", points), cost]
-    measure = "queries" if cost.name == "queries" else "time"
-    shown = plan[["attack", "design", "variance", *numbers, "detectable", measure]]
+    columns.append(Column("detects (points)", points))
+    shown = plan[["attack", "design", "variance", *numbers, "detectable"]]
     rows = shown.astype(object).fillna(math.nan).to_numpy().tolist()
     return Table(f"To detect {points(difference)} points with {percent(power, 0)} power", columns, rows)
 

@@ -27,7 +27,7 @@ from ..analysis.results import Results
 from ..analysis.significance import ALPHA
 from ..analysis.verdicts import MEDIANS, Verdict, find_within_noise, together
 from ..records.answers import FAIL, NOT_APPLICABLE, NOTED, PASS, Check, Checked
-from .format import detectable_points, distance, number, p_text, percent, percent_2, plural, points, whole
+from .format import distance, number, p_value, percent, percent_2, plural, points, whole
 
 if TYPE_CHECKING:
     import pandas
@@ -186,7 +186,7 @@ def state(results: Results) -> list[Statement]:
 
 def _state(results: Results, verdict: Verdict) -> Statement:
     kind = KINDS[verdict.different]
-    p = p_text(verdict.p_adjusted).replace(" ", "\N{NO-BREAK SPACE}")
+    p = _p_text(verdict.p_adjusted).replace(" ", "\N{NO-BREAK SPACE}")
     detectable = f"{_amount(verdict, verdict.detectable)} would have been detected"
     if verdict.different is None:
         return Statement(verdict.attack, kind, f"not compared: {_reason(results, verdict)}", [])
@@ -215,7 +215,26 @@ def _amount(verdict: Verdict, value: float) -> str:
     """Write a difference of what a verdict compares."""
     if verdict.measure in MEDIANS.values():
         return f"{distance(value)} in {verdict.measure}"
-    return f"{detectable_points(value)} points{' of nearness' if verdict.norm else ''}"
+    return f"{_detectable_points(value)} points{' of nearness' if verdict.norm else ''}"
+
+
+def _detectable_points(value: float) -> str:
+    """Write the smallest difference of rates that would be detected, in points: two rates differ by 100 at most.
+
+    >>> _detectable_points(0.043), _detectable_points(1.155)
+    ('4.3', 'not even 100')
+    """
+    return "not even 100" if value > 1 else points(value)
+
+
+def _p_text(value: float) -> str:
+    """Write a p value after its letter.
+
+    >>> _p_text(0.04), _p_text(0.0001)
+    ('p = 0.040', 'p < 0.001')
+    """
+    text = p_value(value)
+    return f"p {text}" if text.startswith("<") else f"p = {text}"
 
 
 def _details(verdict: Verdict) -> list[str]:
@@ -233,7 +252,7 @@ def all_together(results: Results) -> list[str]:
     summed = together(results)
     if summed is None:
         return []
-    p = p_text(min(summed.p.values()))
+    p = _p_text(min(summed.p.values()))
     if summed.different is None:
         return [f"All attacks together hint at a difference ({p}) that no single one shows."]
     if summed.different is False and any(verdict.different for verdict in results.verdicts):
@@ -585,12 +604,6 @@ BY_DIFFERENCES = "²"
 MOST_CHANGED = 0.5  # of the classes, where a file still is what it is said to be converted from
 
 
-def name_comparison(row: Row) -> str:
-    """Return an attack's name as it stands in tables of deployments: with what of it is compared, and a mark."""
-    name = str(row["attack"]) + {SOURCE: BY_SOURCE, OWN_DIFFERENCES: BY_DIFFERENCES}.get(row["gradient"], "")
-    return name if row["measure"] == SUCCESS else f"{name}, {row['measure'].removeprefix('median ')}"
-
-
 def write_apart(row: Row, value: float) -> str:
     """Write a difference of a deployment from its source: of rates in points, or of distances."""
     return points(value) if row["measure"] == SUCCESS else distance(value)
@@ -633,7 +646,7 @@ def _compare_deployed(rows: Sequence[Row]) -> list[str]:
         ]
     else:
         sentences = [
-            f"No difference found between deployed networks and their sources ({detectable_points(largest)} points "
+            f"No difference found between deployed networks and their sources ({_detectable_points(largest)} points "
             "would have been detected under every attack)."
         ]
     if rates and all(row["equivalent"] for row in rates):
@@ -729,9 +742,7 @@ def plan_notes(plan: pandas.DataFrame, difference: float, power: float) -> list[
     reasons = [f"{row.attack}: {row.why}." for row in plan[plan.why != ""].itertuples()]
     if reasons:
         sentences += [*dict.fromkeys(reasons), "Plans are for success rates, not for distances."]
-    measure = "asks the fewest queries" if plan.seconds.isna().all() else "takes the least time, at the pilot's speed"
-    free = "; training counts as free" if plan.training_seconds.isna().all() else ""
-    return [*sentences, f"The cheapest design {measure}{free}."]
+    return sentences
 
 
 def _count_trainings(same: pandas.DataFrame, difference: float, power: float) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -11,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..data.arrays import UNIT_BOUNDS
+from ..errors import LOG
 from ..models.classifier import Classifier, unwrap
 from ..models.model import Model, logits_outside, preprocess
 from .blame import blame
@@ -33,7 +33,6 @@ RANGES: tuple[_Range, ...] = (
     ("images normalised as CIFAR-10's", (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616), ""),
     ("images normalised as ImageNet's", (0.485, 0.456, 0.406), (0.229, 0.224, 0.225), ""),
 )
-_log = logging.getLogger("robustcmp")
 
 
 class _Cause(NamedTuple):
@@ -54,9 +53,9 @@ def note_causes(models: Sequence[TrainedModel], question: Question) -> None:
         least.setdefault(model.name, model)
     for name, model in least.items():
         activity = f"looking for what costs {model.label} accuracy"
-        images = question.images
-        labels = question.labels
-        model.cause = blame(activity, _find_cause, name, model.classifier, images, labels, model.correct)
+        model.cause = blame(
+            activity, _find_cause, name, model.classifier, question.images, question.labels, model.correct
+        )
 
 
 def _find_cause(
@@ -99,7 +98,7 @@ def _find_cause(
         try:
             logits = cause.logits(images, before)
         except Exception as error:  # a network that refuses such images does not expect them
-            _log.info("%s cannot be the cause: %s: %s", cause.name, type(error).__name__, error)
+            LOG.info("%s cannot be the cause: %s: %s", cause.name, type(error).__name__, error)
             continue
         loss = _measure_loss(logits, labels)
         if loss < smallest:

@@ -96,12 +96,13 @@ def assemble(
     for (name, seed), of_model in margins.items():
         margin[names.index(name), seeds.index(seed)] = of_model
     grid = sorted({epsilon for attack in attacks.values() for epsilon in attack.grid})
+    counts = np.array([repeats[attack] for attack in attacks])
     values |= _gather_extras(attacks, parts, shape)
-    values["ran"] = ran
-    values["repeats"] = np.array([repeats[attack] for attack in attacks])
-    values["epsilon_curve"] = _measure_curve(parts, values["repeats"], grid, shape)
-    values["margin"] = margin
     return values | {
+        "ran": ran,
+        "repeats": counts,
+        "epsilon_curve": _measure_curve(parts, counts, grid, shape),
+        "margin": margin,
         "model": np.array(names),
         "training_seed": np.array(seeds),
         "attack": np.array(list(attacks)),

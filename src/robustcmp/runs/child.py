@@ -143,7 +143,7 @@ def _load(task: RemoteTask) -> Classifier:
     if len(task.traced):
         classifier = classifier.compile(task.traced)
         if classifier.traced is None:
-            raise _DifferentModel("it cannot be compiled, as it was in the process that compares")
+            raise _DifferentModel("it cannot be compiled, as it was in the main process")
     classifier = classifier.with_batch_size(task.batch_size)
     classifier.workers = task.parts
     return classifier
@@ -157,7 +157,5 @@ def _compare(ready: _Ready, task: RemoteTask) -> None:
         return
     received = identify_once(ready.classifier, task.images, task.labels, needs_gradient)
     if difference := task.identity.difference(received, needs_gradient):
-        raise _DifferentModel(
-            f"{difference} differ, if only in their last bits, from those in the process that compares"
-        )
+        raise _DifferentModel(f"{difference} differ, if only in their last bits, from those in the main process")
     ready.compared.update(names)

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 from uuid import uuid4
 
 from .. import frameworks
-from ..errors import RobustcmpError, UsageError, check_count
-from ..processes import Child, Died, Ended, Limits
+from ..errors import LOG, RobustcmpError, UsageError, check_count
+from ..processes import Child, Ended, Limits
 from ..provenance import own_version
 from ..threads import cores, processors
 from .child import Asked
@@ -36,8 +36,6 @@ LOOK_SECONDS = 1.0  # between two looks at which workers there are
 TWO_LOST = "two workers were lost while they did it."
 DEATHS = 1  # of workers, after which a task is given to another one; after one more it has failed
 IGNORE_INTERRUPTS = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"  # Ctrl-C is for the head
-
-_log = logging.getLogger("robustcmp")
 
 
 class Dask:
@@ -203,7 +201,7 @@ class Dask:
                 workers: dict[str, _About] = client.run(_describe_worker, on_error="ignore")
                 if workers:
                     return workers
-                _log.warning("waiting for workers of %s", self._name)
+                LOG.warning("waiting for workers of %s", self._name)
                 client.wait_for_workers(1)
         except Exception as error:
             raise self._gone() from error
@@ -224,7 +222,7 @@ class Dask:
         for each in finished:
             yield each._replace(worker=worker)
         if end.is_refused:
-            _log.warning("%s/%s stays in this process: on the worker %s, %s", *task.model, worker, end.reason)
+            LOG.warning("%s/%s stays in this process: on the worker %s, %s", *task.model, worker, end.reason)
             yield task
         elif end.reason:
             yield Failed(task, end.reason, worker)
@@ -292,11 +290,8 @@ _own_version = cache(own_version)  # looking them up takes milliseconds
 def _describe_worker(dask_worker: Any) -> _About:
     """Return what a worker can do, without importing a framework; Dask passes it by this name."""
     versions = {name: _versions(name) for name in frameworks.available()}
-    return _About(str(dask_worker.name), own_version(), versions, _has_gpu())
-
-
-def _has_gpu() -> bool:
-    return os.path.exists("/proc/driver/nvidia/version") and os.environ.get("CUDA_VISIBLE_DEVICES") != ""
+    has_gpu = os.path.exists("/proc/driver/nvidia/version") and os.environ.get("CUDA_VISIBLE_DEVICES") != ""
+    return _About(str(dask_worker.name), own_version(), versions, has_gpu)
 
 
 class _Terms(NamedTuple):
@@ -345,16 +340,13 @@ def _do_task(framework: str, attack: str, task: RemoteTask, terms: _Terms) -> tu
     end = Ended()
     with _turn:
         child = _children.setdefault((framework, terms.topic), Child(CHILD, terms.limits, terms.environment))
-        try:
-            for message in child.request((task, worker.state.nthreads)):
-                if isinstance(message, Asked):
-                    worker.log_event(terms.topic, [attack, message.queries])
-                elif isinstance(message, Finished):
-                    finished.append(message)
-                else:
-                    end = message
-        except Died as death:
-            end = Ended(str(death))
+        for message in child.request((task, worker.state.nthreads)):
+            if isinstance(message, Asked):
+                worker.log_event(terms.topic, [attack, message.queries])
+            elif isinstance(message, Finished):
+                finished.append(message)
+            else:
+                end = message
     return str(worker.name), finished, end
 
 

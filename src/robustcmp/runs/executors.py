@@ -5,25 +5,21 @@ All of them give the same results, bit for bit. What they do is saved cell by ce
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
 from typing import NamedTuple, Protocol
 
 import msgspec
 
-from ..errors import UsageError
-from ..processes import Child, Died, Limits
+from ..errors import LOG, UsageError
+from ..processes import Child, Limits
 from ..records.attack import Cell
-from ..records.logs import Cost
-from ..records.store import Run
+from ..records.store import Cost, Run
 from .blame import blame_each
 from .child import Asked
 from .plan import Plan, Task
 from .progress import Progress
 from .tasks import CHILD, Finished, find_needs, pack, time_repeats
-
-_log = logging.getLogger("robustcmp")
 
 
 class Failed(NamedTuple):
@@ -102,20 +98,17 @@ class Isolated:
                     continue
                 framework = needs.frameworks[0]
                 child = children.setdefault(framework, Child(CHILD, self._limits))
-                try:
-                    for message in child.request((pack(plan, task, needs.device), None)):
-                        if isinstance(message, Asked):
-                            count(task.attack, message.queries)
-                        elif isinstance(message, Finished):
-                            yield message._replace(worker=framework)
-                        elif message.is_refused:
-                            different.add(task.model)
-                            _log.warning("%s/%s stays in this process: in another, %s", *task.model, message.reason)
-                            yield from InProcess().execute(plan, [task], count)
-                        elif message.reason:
-                            yield Failed(task, message.reason, framework)
-                except Died as death:
-                    yield Failed(task, str(death), framework)
+                for message in child.request((pack(plan, task, needs.device), None)):
+                    if isinstance(message, Asked):
+                        count(task.attack, message.queries)
+                    elif isinstance(message, Finished):
+                        yield message._replace(worker=framework)
+                    elif message.is_refused:
+                        different.add(task.model)
+                        LOG.warning("%s/%s stays in this process: in another, %s", *task.model, message.reason)
+                        yield from InProcess().execute(plan, [task], count)
+                    elif message.reason:
+                        yield Failed(task, message.reason, framework)
         finally:
             for child in children.values():
                 child.close()
@@ -218,7 +211,6 @@ def _add_cost(before: Cost | None, finished: Finished) -> Cost:
         len(queries),
         finished.seconds,
         counted,
-        finished.peak_memory,
         finished.worker,
     )
     if before is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..attacks.suite import Suite
-from ..errors import ModelError, NoGradientError, UsageError, is_name
+from ..errors import LOG, ModelError, NoGradientError, UsageError, is_name
 from ..frameworks import Device
 from ..models.batches import largest_batch_size, measure_batch_size
 from ..models.classifier import Classifier, unwrap
@@ -26,8 +25,6 @@ from .related import check_control
 
 AnyModel = fb.models.base.Model | AnyOrigin
 Models = Mapping[str, AnyModel | Sequence[AnyModel]]
-
-_log = logging.getLogger("robustcmp")
 
 
 @dataclass(eq=False)
@@ -85,8 +82,7 @@ class TrainedModel:
     @property
     def info(self) -> dict[str, Any]:
         """What is known of its training."""
-        info: dict[str, Any] = getattr(unwrap(self.classifier.model), "info", {})
-        return info
+        return getattr(unwrap(self.classifier.model), "info", {})
 
 
 def list_models(models: Models) -> list[tuple[str, int, AnyModel]]:
@@ -204,5 +200,5 @@ def set_batch_sizes(models: Sequence[TrainedModel], question: Question, stored: 
             measured[label] = blame(activity, measure_batch_size, classifier, images)
         size = question.batch_size or min(measured[label], largest_batch_size(images))
         model.classifier = classifier.with_batch_size(size)
-        _log.info("%s is asked %d images at once, in %d threads", label, size, classifier.workers)
+        LOG.info("%s is asked %d images at once, in %d threads", label, size, classifier.workers)
     return measured

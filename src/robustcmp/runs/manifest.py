@@ -17,17 +17,15 @@ from ..attacks.suite import Suite
 from ..deployments import conversion
 from ..errors import SealError, UsageError
 from ..files import digest
-from ..models.classifier import Classifier
 from ..models.functions import FINITE_DIFFERENCES
 from ..provenance import made_with, processor
 from ..records.manifest import FORMAT, check
 from ..records.store import Run
 from .loading import TrainedModel
-from .plan import Plan
+from .plan import ModelKey, Plan
 from .related import find_twins, run_control
 
 TIMED = {1_000: 3, 10_000: 1}  # images, and how often they are asked; the median counts
-Key = tuple[str, int]
 
 
 def describe(plan: Plan, batch_sizes: dict[str, int], about: dict[str, Any]) -> dict[str, Any]:
@@ -75,7 +73,7 @@ def describe(plan: Plan, batch_sizes: dict[str, int], about: dict[str, Any]) -> 
     try:
         check(manifest)
     except SealError as error:
-        raise UsageError(f"a run cannot keep what is said of it or of a model: {error}") from None
+        raise UsageError(f"the manifest of this run would be invalid: {error}") from None
     return manifest
 
 
@@ -151,12 +149,12 @@ def _compare_with_sources(models: Sequence[TrainedModel], images: NDArray[np.flo
         for as many images as `TIMED` says, None where there are fewer.
     """
     pairs = [(model, _source(model.info.get("deployment", {}), models)) for model in models]
-    families: dict[Key, list[TrainedModel]] = {}
+    families: dict[ModelKey, list[TrainedModel]] = {}
     for model, source in pairs:
         if source is not None:
             families.setdefault(source.key, [source]).append(model)
     answers = {model.key: model.classifier.logits(images) for family in families.values() for model in family}
-    seconds: dict[Key, list[float | None]] = {}
+    seconds: dict[ModelKey, list[float | None]] = {}
     for family in families.values():
         seconds |= _measure_seconds(family, images)
     entries: list[dict[str, Any]] = []
@@ -170,13 +168,14 @@ def _compare_with_sources(models: Sequence[TrainedModel], images: NDArray[np.flo
             {
                 "model": [*model.key],
                 "source": [*source.key],
-                "exact": _is_exact(model),
+                "exact": conversion(model.classifier.framework.name).is_exact
+                and not model.info["deployment"].get("own_file", False),  # what made a user's own file is not known
                 "logits": float(np.abs(difference).max()),
                 "distance": float(np.sqrt((difference**2).mean())),
                 "changed": float((ours.argmax(axis=1) != theirs.argmax(axis=1)).mean()),
-                "ties": _ties(ours),
+                "ties": float(((ours == ours.max(axis=1, keepdims=True)).sum(axis=1) > 1).mean()),
                 "bytes": model.info["deployment"]["bytes"],
-                "source_bytes": _bytes(source.classifier),
+                "source_bytes": sum(array.nbytes for array in source.classifier.parameters() or ()),
                 "seconds": seconds[model.key],
                 "source_seconds": seconds[source.key],
             }
@@ -189,7 +188,7 @@ def _find_deployed_twins(deployments: Sequence[Mapping[str, Any]]) -> list[dict[
 
     They are no independent trainings, as little as other twins.
     """
-    families: dict[Key, list[Key]] = {}
+    families: dict[ModelKey, list[ModelKey]] = {}
     for entry in deployments:
         (source, seed) = entry["source"]
         (name, own_seed) = entry["model"]
@@ -213,27 +212,11 @@ def _source(described: Mapping[str, Any], models: Sequence[TrainedModel]) -> Tra
     return next(alike, None)
 
 
-def _is_exact(model: TrainedModel) -> bool:
-    """Say whether a deployed network has to answer as its source; what made a user's own file is not known."""
-    own_file = model.info["deployment"].get("own_file", False)
-    return conversion(model.classifier.framework.name).is_exact and not own_file
-
-
-def _ties(logits: NDArray[np.float32]) -> float:
-    """Return the share of images with several largest logits: those of eight bits take few values."""
-    return float(((logits == logits.max(axis=1, keepdims=True)).sum(axis=1) > 1).mean())
-
-
-def _bytes(classifier: Classifier) -> int:
-    """Return how large a model's parameters are in memory, as its framework keeps them."""
-    return sum(array.nbytes for array in classifier.parameters() or ())
-
-
-def _measure_seconds(models: Sequence[TrainedModel], images: NDArray[np.float32]) -> dict[Key, list[float | None]]:
+def _measure_seconds(models: Sequence[TrainedModel], images: NDArray[np.float32]) -> dict[ModelKey, list[float | None]]:
     """Ask a source and what was converted from it in turns, so that a busy moment of the machine falls on all alike."""
-    seconds: dict[Key, list[float | None]] = {model.key: [] for model in models}
+    seconds: dict[ModelKey, list[float | None]] = {model.key: [] for model in models}
     for size, passes in TIMED.items():
-        times: dict[Key, list[float]] = {model.key: [] for model in models}
+        times: dict[ModelKey, list[float]] = {model.key: [] for model in models}
         for _ in range(passes if len(images) >= size else 0):
             for model in models:
                 began = time.perf_counter()

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..attacks.base import pixels
+from ..attacks.gradients import margin
 from ..attacks.suite import Suite
 from ..files import digest, json_digest
 from ..models.batches import measure_rate
@@ -205,7 +206,7 @@ def make_plan(
         activity = f"asking {model.label} about the subset"
         identity, logits = blame(activity, identify, model.classifier, plan.images, plan.labels, needs_gradient)
         model.identity = identity.steady(_find_stored(model, stored))
-        model.margins = _measure_margins(logits, plan.labels)
+        model.margins = 0 - margin(logits, plan.labels)[0]  # 0 - x, as -x could be a negative zero
         share = trainings[model.name] if question.spread else 0
         trainings[model.name] += 1
         content = {
@@ -236,17 +237,3 @@ def _find_stored(model: TrainedModel, manifest: Mapping[str, Any]) -> list[Ident
         if "identity" in entry
         and (entry["framework"], entry["framework_version"]) == (framework.name, framework.version())
     ]
-
-
-def _measure_margins(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the true class's logit minus the largest other one, (N,), of logits (N, K).
-
-    >>> _measure_margins(np.float32([[3, 1, 2], [0, 5, 4]]), np.array([0, 2]))
-    array([ 1., -1.])
-    """
-    rows = np.arange(len(labels))
-    others = logits.astype(np.float64)
-    true = others[rows, labels].copy()
-    others[rows, labels] = -np.inf
-    margins: NDArray[np.float64] = true - others.max(axis=1)
-    return margins

@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +15,6 @@ from ..attacks.suite import AnySuite, Suite, load_suite
 from ..data.arrays import check_labels, check_unit_images
 from ..errors import UsageError, check_count, check_seed
 from ..records.attack import collect_extras
-
-if TYPE_CHECKING:
-    from .loading import TrainedModel
 
 
 @dataclass(frozen=True)
@@ -52,9 +48,9 @@ class Question:
     seed: int
     batch_size: int | None
 
-    def share_among(self, models: Sequence[TrainedModel]) -> Question:
-        """Return the question with the repeats of each training, where they are spread over several."""
-        fewest = min(Counter(model.name for model in models).values())
+    def share_among(self, names: Sequence[str]) -> Question:
+        """Return the question with the repeats of each training, by their names, where they are spread over several."""
+        fewest = min(Counter(names).values())
         if not self.spread or fewest == 1:
             return replace(self, spread=False)
         repeats = {attack: math.ceil(count / fewest) for attack, count in self.repeats.items()}
@@ -77,19 +73,11 @@ def validate(
     collect_extras(loaded.records)
     n = loaded.images if n is None else n
     repeated = loaded.count_repeats(repeats)
-    check_numbers(n, batch_size, seed)
+    check_count("n", n, limits.IMAGES)
+    if batch_size is not None:
+        batch_size = check_count("batch_size", batch_size, limits.BATCH_SIZE)  # JSON knows no NumPy
     images = check_unit_images(images, data_format)
     labels = check_labels(labels, len(images))
     if not len(images):
         raise UsageError("expected at least one image, received none")
-    if batch_size is not None:
-        batch_size = int(batch_size)  # JSON knows no NumPy
-    return Question(loaded, images, labels, int(n), repeated, spread, int(seed), batch_size)
-
-
-def check_numbers(n: int | None, batch_size: int | None, seed: int) -> None:
-    """Raise `UsageError` for a number that `evaluate` cannot use; None stands for what is found out later."""
-    for name, count, most in (("n", n, limits.IMAGES), ("batch_size", batch_size, limits.BATCH_SIZE)):
-        if count is not None:
-            check_count(name, count, most)
-    check_seed(seed)
+    return Question(loaded, images, labels, int(n), repeated, spread, check_seed(seed), batch_size)

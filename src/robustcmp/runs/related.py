@@ -41,12 +41,12 @@ if TYPE_CHECKING:
     from .loading import TrainedModel
 
 ModelKey = tuple[str, int]
+# From which on two models are twins.
 CORRELATION = 0.5
-"""From which on two models are twins."""
+# Of a model that are compared, evenly spaced over all of its kernels.
 MOST_WEIGHTS = 100_000
-"""Of a model that are compared, evenly spaced over all of its kernels."""
+# Of a stored correlation: more depend on the machine.
 DIGITS = 4
-"""Of a stored correlation: more depend on the machine."""
 
 
 def measure_agreement(logits: Mapping[str, Sequence[NDArray[np.float32]]]) -> dict[str, float]:
@@ -90,7 +90,10 @@ def check_control(models: Sequence[TrainedModel], suite: Suite) -> None:
     """Raise `UsageError` where the same weights are compared by a suite that lacks an attack which has to agree."""
     needed = [name for name, cls in OURS.items() if cls.in_control]
     if _is_control(models) and not set(needed) <= {type(attack).__name__ for attack in suite.attacks.values()}:
-        raise UsageError(f"the same-weights control needs {' and '.join(needed)}, and the suite lacks one of them")
+        raise UsageError(
+            f"the same-weights control needs {' and '.join(needed)}, and the suite lacks one of them. Add it, or "
+            "choose the suite guo2019"
+        )
 
 
 def run_control(models: Sequence[TrainedModel], images: NDArray[np.float32]) -> dict[str, float] | None:
@@ -104,11 +107,11 @@ def run_control(models: Sequence[TrainedModel], images: NDArray[np.float32]) -> 
 
 
 def find_twins(models: Sequence[TrainedModel]) -> list[dict[str, Any]]:
-    """Return the pairs of twins among the models of a comparison, as `correlate` does.
+    """Return the pairs of twins among the models of a comparison, as `_correlate` does.
 
     There are none in the same-weights control, which compares one training with itself.
     """
-    return [] if _is_control(models) else correlate(_find_weights(models))
+    return [] if _is_control(models) else _correlate(_find_weights(models))
 
 
 def _find_weights(models: Iterable[TrainedModel]) -> Iterator[tuple[ModelKey, Weights]]:
@@ -119,7 +122,7 @@ def _find_weights(models: Iterable[TrainedModel]) -> Iterator[tuple[ModelKey, We
             yield model.key, weights
 
 
-def correlate(models: Iterable[tuple[ModelKey, Weights]]) -> list[dict[str, Any]]:
+def _correlate(models: Iterable[tuple[ModelKey, Weights]]) -> list[dict[str, Any]]:
     """Return the pairs of models whose kernels correlate, as JSON types.
 
     Parameters
@@ -136,7 +139,7 @@ def correlate(models: Iterable[tuple[ModelKey, Weights]]) -> list[dict[str, Any]
     Examples
     --------
     >>> first, other = np.random.default_rng(0).normal(size=(2, 50, 10))
-    >>> correlate([(("x", 0), {"fc/kernel": first}), (("y", 3), {"fc/kernel": first + other / 4})])
+    >>> _correlate([(("x", 0), {"fc/kernel": first}), (("y", 3), {"fc/kernel": first + other / 4})])
     [{'a': ['x', 0], 'b': ['y', 3], 'correlation': 0.9743}]
     """
     designs: dict[object, dict[ModelKey, NDArray[np.float64]]] = {}

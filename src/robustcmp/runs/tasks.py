@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import pickle
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from time import perf_counter
 from typing import NamedTuple
 
@@ -36,8 +34,6 @@ class Finished(NamedTuple):
     seconds : float
         The time since the task began, or since its previous cell. Of cells that finish together, the first has all of
         it and the others next to nothing.
-    peak_memory : int, optional
-        The largest resident memory of the process that did it since the task began, in bytes; Linux only.
     worker : str, optional
         Who did it; None for this process.
     """
@@ -45,7 +41,6 @@ class Finished(NamedTuple):
     cell: Cell
     result: AttackResult
     seconds: float
-    peak_memory: int | None = None
     worker: str | None = None
 
     @property
@@ -62,32 +57,13 @@ def time_repeats(
     seed: int,
     cells: Sequence[Cell],
 ) -> Iterator[Finished]:
-    """Yield each cell with its result, the time since the one before and the memory since the first."""
-    forget_peak_memory()
+    """Yield each cell with its result and the time since the one before."""
     previous = perf_counter()
     results = attack.outcomes(classifier, images, labels, seed, [cell.repeat for cell in cells])
     for cell, result in zip(cells, results, strict=True):
         now = perf_counter()
-        yield Finished(cell, result, now - previous, peak_memory())
+        yield Finished(cell, result, now - previous)
         previous = perf_counter()
-
-
-def forget_peak_memory() -> bool:
-    """Let the peak be that from now on, and say whether it is: only Linux knows more than one peak a process."""
-    try:
-        Path("/proc/self/clear_refs").write_text("5")
-    except OSError:
-        return False
-    return True
-
-
-def peak_memory() -> int | None:
-    """Return the largest resident memory of this process since it was forgotten, in bytes."""
-    try:
-        match = re.search(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text())
-    except OSError:
-        return None
-    return 1024 * int(match[1]) if match else None
 
 
 @dataclass(frozen=True)

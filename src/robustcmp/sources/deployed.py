@@ -52,8 +52,8 @@ class FromDeployedFile(msgspec.Struct, frozen=True, tag="deployed-file", dict=Tr
     gradient: Gradient = "source"
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
+    # Its layers are known to its runtime alone.
     design: ClassVar[None] = None
-    """Its layers are known to its runtime alone."""
     name: ClassVar[str] = "own"
 
     @property
@@ -106,21 +106,15 @@ class FromDeployedFile(msgspec.Struct, frozen=True, tag="deployed-file", dict=Tr
         """Open it, beside the model that it was converted from where that is known."""
         model = self.converted_from.load(device) if self.converted_from else None
         source = model if isinstance(model, Model) else None
-        bounds = None
-        preprocessing = None
-        if self.mean or self.std:
-            bounds = (0, 1)
-            mean = [*self.mean] or [0.0]
-            std = [*self.std] or [1.0]
-            if any(mean) or {*std} != {1.0}:
-                preprocessing = {"mean": mean, "std": std, "axis": -1}
+        is_described = bool(self.mean or self.std)
+        preprocessing = {"mean": [*self.mean] or [0.0], "std": [*self.std] or [1.0], "axis": -1}
         return open_deployed(
             self.source,
             self.framework,
             source=source,
             gradient=self.gradient,
-            bounds=bounds,
-            preprocessing=preprocessing,
+            bounds=(0, 1) if is_described else None,
+            preprocessing=preprocessing if is_described else None,
         )
 
 
@@ -219,15 +213,14 @@ def deployments_of(
     }
 
 
+# It has a label, a fingerprint that is known before a framework is loaded, and ``load(device)``.
+#
+# So that other machines can load it, it also names its ``files`` and the ``frameworks`` that it takes, and has
+# ``load_from(files, device)`` for copies of the files.
 Origin = FromZoo | FromFile | FromFunction
-"""It has a label, a fingerprint that is known before a framework is loaded, and ``load(device)``.
 
-So that other machines can load it, it also names its ``files`` and the ``frameworks`` that it takes, and has
-``load_from(files, device)`` for copies of the files.
-"""
-
+# Also those that stay where the comparison is made: they have a label, a fingerprint and ``load(device)``.
 AnyOrigin = Origin | FromDeployment | FromDeployedFile
-"""Also those that stay where the comparison is made: they have a label, a fingerprint and ``load(device)``."""
 
 
 def fingerprints(origins: Mapping[str, Sequence[AnyOrigin]]) -> dict[str, list[Any]] | None:

@@ -42,10 +42,10 @@ class FromFunction(msgspec.Struct, frozen=True, tag="function"):
         """What it is called: as its function."""
         return self.source.partition(":")[2]
 
+    # Code has a part in it, so nothing is known before it is run.
     fingerprint: ClassVar[None] = None
-    """Code has a part in it, so nothing is known before it is run."""
+    # Which it takes is known once it is loaded.
     frameworks: ClassVar[tuple[str, ...]] = ()
-    """Which it takes is known once it is loaded."""
     files: ClassVar[dict[str, Path]] = {}
 
     def load(self, device: Device = "auto") -> fb.models.base.Model:

@@ -240,10 +240,10 @@ class FromFile(msgspec.Struct, frozen=True, tag="file", dict=True):
         info: dict[str, Any] = {"sha256": self.sha256}
         design = get_architecture(self.design) if self.design else None
         if _is_of_keras(path):  # code for the other files of a comparison says nothing about it
-            network = adapter.build(design, 0, "cpu") if design else None
+            network = adapter.build(design, None, "cpu") if design else None
             return adapter.load(path, network), None, info
         if path.name.endswith(FILES.get(self.framework, ())):
-            network = adapter.build(design, 0, "cpu") if design else call_function(self.architecture or "")
+            network = adapter.build(design, None, "cpu") if design else call_function(self.architecture or "")
             return adapter.load(path, network), design, info
         if path.suffix == ".h5":
             content = read_weights(path, most=most_bytes(design))
@@ -252,7 +252,7 @@ class FromFile(msgspec.Struct, frozen=True, tag="file", dict=True):
         check_finite(content.weights, self.source)
         if design is not None:
             _check_design(content, design, self.source)
-            network = adapter.build(design, 0, "cpu")
+            network = adapter.build(design, None, "cpu")
             adapter.set_weights(network, design, content.weights)
         elif self.framework == "jax":
             network = call_function(self.architecture or "", content.weights)

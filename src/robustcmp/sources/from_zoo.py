@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from ..data import check_named
-from ..errors import MissingWeightsError, RobustcmpError, UsageError, WeightsError
+from ..errors import MissingWeightsError, UsageError, WeightsError
 from ..files import user_cache
 from ..frameworks import (
     NAMES,
@@ -223,23 +221,6 @@ def frameworks_with(model: str, dataset: str, recipe: str = "default", seeds: Se
     ]
 
 
-def mean_training_seconds(infos: Iterable[Mapping[str, Any]]) -> float:
-    """Return how long a training took on average, by what the manifest of a run says of its models.
-
-    NaN if none is of the zoo, or no weights are here any more.
-    """
-    seconds = []
-    for info in infos:
-        names = [info.get(name) for name in ("model", "dataset", "framework", "recipe", "training_seed")]
-        if info.get("source") not in SOURCES or None in names:
-            continue
-        with suppress(RobustcmpError):
-            content = find_weights(FromZoo(*names))  # type: ignore[arg-type]
-            if content is not None and content.sha256 == info.get("sha256") and "seconds" in content.curves:
-                seconds.append(float(content.curves["seconds"].sum()))
-    return sum(seconds) / len(seconds) if seconds else math.nan
-
-
 def list_trainings() -> list[dict[str, Any]]:
     """Return the metadata of every training that there is, in the user cache or in the zoo that ships.
 
@@ -262,7 +243,7 @@ def make_model(name: FromZoo, content: WeightsFile, device: Device) -> Model:
     """Return the model that has some weights, in the framework that trained them."""
     architecture = get_architecture(name.model)
     adapter = get_framework(name.framework)
-    native = adapter.build(architecture, name.seed, device)
+    native = adapter.build(architecture, None, device)
     adapter.set_weights(native, architecture, content.weights)
     model = wrap(native, framework=adapter.name, device=device, info=content.metadata)
     model.architecture = architecture
@@ -359,7 +340,7 @@ def same_weights(model: Model, frameworks: Sequence[str] | None = None, *, devic
     models = {}
     for framework in frameworks or list_installed():
         adapter = get_framework(framework)
-        native = adapter.build(architecture, 0, device)
+        native = adapter.build(architecture, None, device)
         adapter.set_weights(native, architecture, weights)
         models[framework] = wrap(native, framework=framework, device=device, info=info)
         models[framework].architecture = architecture

@@ -116,7 +116,7 @@ def _read(text: str, architecture: str | None) -> tuple[str, FromFile | FromDepl
         )
     properties = dict(note.partition("=")[::2] for note in notes)
     if len(properties) < len(notes):
-        raise UsageError(f"{text}: a property is given twice")
+        raise UsageError(f"{text}: expected each property once")
     mean = _read_numbers("mean", properties.get("mean"))
     std = _read_numbers("std", properties.get("std"))
     cut_softmax = "softmax" in properties
@@ -124,8 +124,8 @@ def _read(text: str, architecture: str | None) -> tuple[str, FromFile | FromDepl
         return name or framework, FromFile(source, framework, architecture, mean, std, cut_softmax)
     if cut_softmax:
         raise UsageError(
-            f"softmax is for networks of frameworks: {text} has to return logits, but for what is done for "
-            "the network that it was converted from"
+            f"{text}: leave ,softmax out. A softmax at the end of such a file is recognised, and the logarithm of its "
+            "probabilities stands for logits"
         )
     return name or framework, FromDeployedFile(source, framework, mean=mean, std=std)
 
@@ -280,7 +280,10 @@ def _find_framework(source: str) -> str:
     if is_function(source):
         framework = framework_of(call_function(source))
         if framework is None:
-            raise ModelError(f"{source} returned no network of a known framework")
+            raise ModelError(
+                f"expected {source} to return a network of torch, tensorflow or jax. Name another framework before it, "
+                f"FRAMEWORK={source}"
+            )
         return framework
     path = Path(source)
     if not path.exists():

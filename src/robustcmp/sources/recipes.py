@@ -48,8 +48,10 @@ def load_recipe(model: str, dataset: str, name: str = "default") -> Recipe:
     return recipe
 
 
-def default_dataset(model: str, recipe: str = "default") -> str:
+def default_dataset(model: str, recipe: str = "default", *, short: bool = False) -> str:
     """Return the dataset that a recipe names first: MNIST for the LeNets, CIFAR-10 for the others.
+
+    Or, where trainings are to be `short`, the digits if the recipe has them.
 
     Raises
     ------
@@ -58,22 +60,11 @@ def default_dataset(model: str, recipe: str = "default") -> str:
 
     Examples
     --------
-    >>> default_dataset("resnet20")
-    'cifar10'
-    """
-    return next(iter(_recipes(model, recipe)))
-
-
-def short_dataset(model: str, recipe: str = "default") -> str:
-    """Return the dataset that a network is trained on in little time: the digits, or the recipe's first without them.
-
-    Examples
-    --------
-    >>> short_dataset("lenet5"), short_dataset("resnet20")
-    ('digits', 'cifar10')
+    >>> default_dataset("resnet20"), default_dataset("lenet5", short=True)
+    ('cifar10', 'digits')
     """
     recipes = _recipes(model, recipe)
-    return FALLBACK_DATASET if FALLBACK_DATASET in recipes else next(iter(recipes))
+    return FALLBACK_DATASET if short and FALLBACK_DATASET in recipes else next(iter(recipes))
 
 
 def _recipes(model: str, name: str) -> dict[str, Any]:
@@ -183,7 +174,6 @@ def load_test_set(
     DataError
         A dataset that was asked for by name cannot be had.
     """
-    get_architecture(model)
     default = default_dataset(model, recipe)
     if dataset is not None or data_dir is not None or FALLBACK_DATASET not in _recipes(model, recipe):
         return load_for(model, dataset or default, "test", data_dir, recipe)

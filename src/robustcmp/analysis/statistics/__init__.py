@@ -53,9 +53,7 @@ from .ranks import (
 )
 from .variance import (
     NestedVariance,
-    RateVariance,
     nested_variance,
-    rate_variance,
     upper_variance,
 )
 
@@ -71,7 +69,6 @@ __all__ = [
     "Located",
     "NestedVariance",
     "Permuted",
-    "RateVariance",
     "bootstrap_interval",
     "brown_forsythe",
     "change_point",
@@ -99,7 +96,6 @@ __all__ = [
     "paired_t",
     "pairs_needed",
     "permute",
-    "rate_variance",
     "resample_rates",
     "sign_flips",
     "sign_test",

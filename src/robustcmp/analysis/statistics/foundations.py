@@ -16,30 +16,15 @@ NO_VARIANCE = 1e-24  # of rates: what rounding leaves of equal ones
 ROUNDING = 1e-12  # sums of means within it are equal
 
 
-def check_same_images(*arrays: NDArray[Any]) -> None:
-    """Raise `UsageError` for arrays of different shapes, or with NaN."""
-    shapes = {array.shape for array in arrays}
-    if len(shapes) > 1:
-        raise UsageError(f"expected values of the same images, received the shapes {', '.join(map(str, shapes))}")
-    check_values(*arrays)
-
-
 def check_values(*arrays: NDArray[Any]) -> None:
     """Raise `UsageError` for NaN: an outcome that is missing is no outcome."""
     if any(np.isnan(array).any() for array in arrays):
         raise UsageError("expected a value for every image and training, received NaN")
 
 
-def one_training(trainings: Sequence[int]) -> str:
+def _one_training(trainings: Sequence[int]) -> str:
     """Say why one training of a framework is too few, where it is that."""
     return f" {ONE_TRAINING}" if 1 in trainings else ""
-
-
-def check_pairs(a: NDArray[np.float64], b: NDArray[np.float64]) -> None:
-    """Raise `UsageError` unless two frameworks have a value for each of two pairs of trainings or more."""
-    if len(a) != len(b) or len(a) < 2:
-        raise UsageError(f"expected two pairs of trainings or more, received {len(a)} and {len(b)} trainings")
-    check_values(a, b)
 
 
 def check_fraction(name: str, value: float, most: float = 1.0) -> None:
@@ -61,7 +46,7 @@ def pool_variance(groups: Sequence[NDArray[np.float64]]) -> tuple[float, int]:
         raise UsageError(
             "expected at least two frameworks with at least two trainings each; received "
             f"{', '.join(str(len(group)) for group in groups)} trainings."
-            f"{one_training([len(group) for group in groups])}"
+            f"{_one_training([len(group) for group in groups])}"
         )
     check_values(*groups)
     df = sum(len(group) - 1 for group in groups)

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import bdtr, chdtrc, fdtrc, stdtr, stdtrit
 
+from ...errors import UsageError
 from .foundations import (
     NO_VARIANCE,
     ROUNDING,
     check_fraction,
-    check_pairs,
-    check_same_images,
     check_values,
     pool_variance,
 )
@@ -34,6 +33,21 @@ class Evidence(NamedTuple):
 
 
 NOTHING_VARIES = Evidence(0.0, 1.0)
+
+
+def _check_same_images(*arrays: NDArray[Any]) -> None:
+    """Raise `UsageError` for arrays of different shapes, or with NaN."""
+    shapes = {array.shape for array in arrays}
+    if len(shapes) > 1:
+        raise UsageError(f"expected values of the same images, received the shapes {', '.join(map(str, shapes))}")
+    check_values(*arrays)
+
+
+def _check_pairs(a: NDArray[np.float64], b: NDArray[np.float64]) -> None:
+    """Raise `UsageError` unless two frameworks have a value for each of two pairs of trainings or more."""
+    if len(a) != len(b) or len(a) < 2:
+        raise UsageError(f"expected two pairs of trainings or more, received {len(a)} and {len(b)} trainings")
+    check_values(a, b)
 
 
 def cochran_q(outcomes: NDArray[np.bool_]) -> Evidence:
@@ -69,7 +83,7 @@ def mcnemar(a: NDArray[np.bool_], b: NDArray[np.bool_]) -> Evidence:
     >>> mcnemar(np.array([True] * 6), np.array([False] * 6))
     Evidence(statistic=6.0, p=0.03125)
     """
-    check_same_images(a, b)
+    _check_same_images(a, b)
     return _coin(int(np.count_nonzero(a & ~b)), int(np.count_nonzero(b & ~a)))
 
 
@@ -81,7 +95,7 @@ def sign_test(a: NDArray[np.float64], b: NDArray[np.float64]) -> Evidence:
     >>> sign_test(np.array([1.0, 2.0, np.inf]), np.array([0.5, 2.0, np.inf]))
     Evidence(statistic=1.0, p=1.0)
     """
-    check_same_images(a, b)
+    _check_same_images(a, b)
     return _coin(int(np.count_nonzero(a > b)), int(np.count_nonzero(a < b)))
 
 
@@ -398,7 +412,7 @@ def paired_t(
     >>> round(difference.statistic, 3), round(difference.p, 4), round(difference.low, 3), round(difference.high, 3)
     (-4.0, 0.0572, -0.277, 0.01)
     """
-    check_pairs(a, b)
+    _check_pairs(a, b)
     return _t_test(*mean_and_error(a - b), len(a) - 1, confidence, largest)
 
 
@@ -531,7 +545,7 @@ def equivalent_twins(
     >>> round(evidence.low, 4), round(evidence.high, 4), round(evidence.p, 3)
     (-0.0131, 0.0064, 0.019)
     """
-    check_pairs(a, b)
+    _check_pairs(a, b)
     differences = a - b
     return _one_sided(*mean_and_error(differences), len(differences) - 1, margin, largest)
 

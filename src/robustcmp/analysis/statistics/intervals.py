@@ -89,8 +89,6 @@ def bootstrap_interval(
         return wilson_interval(int(mean) * n, n, confidence)
     if n == 1:
         return Interval(0.0, 1.0)
-    if np.ptp(image_means) == 0:
-        return Interval(mean, mean)
     means = _resample(image_means[None], resamples, seed)
     low, high = np.quantile(means, [0.5 - confidence / 2, 0.5 + confidence / 2])
     return Interval(float(low), float(high))

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
 from ...errors import UsageError
 from .foundations import check_fraction, check_values
@@ -161,8 +162,6 @@ def images_to_show(
     check_fraction("margin", margin)
     if difference >= margin:
         raise UsageError(f"expected a difference below the margin of {margin:g}, received {difference:g}")
-    from scipy.special import ndtri
-
     expected = PairedRates((discordance + difference) / 2, (discordance - difference) / 2, 1.0)
     distance = margin - difference
     deviation_at_margin = -distance / expected.score(margin)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import chdtri, fdtri
 
 from ...errors import UsageError
-from .foundations import NO_VARIANCE, one_training, pool_variance
+from .foundations import NO_VARIANCE, pool_variance
 
 
 class NestedVariance(NamedTuple):
@@ -35,7 +35,7 @@ class NestedVariance(NamedTuple):
     high: float
 
 
-def nested_variance(rates: ArrayLike) -> NestedVariance:
+def nested_variance(rates: Iterable[ArrayLike]) -> NestedVariance:
     """Split the variance of trained models' rates: between frameworks, and between training runs of one framework.
 
     Training runs are nested in frameworks, and both are taken for samples of more: a balanced one-way analysis of
@@ -65,27 +65,20 @@ def nested_variance(rates: ArrayLike) -> NestedVariance:
     >>> nested_variance(np.full((3, 4), 1.0))
     NestedVariance(framework=0.0, training_run=0.0, share=0.0, low=0.0, high=1.0)
     """
-    try:
-        rates = np.asarray(rates, np.float64)
-    except ValueError:
+    groups = [np.asarray(group, np.float64) for group in rates]
+    pool_variance(groups)  # or it says what is missing
+    runs = len(groups[0])
+    if any(len(group) != runs for group in groups):
         raise UsageError(
-            "frameworks have different numbers of training runs; the nested analysis of variance needs equal numbers"
-        ) from None
-    if rates.ndim != 2 or min(rates.shape) < 2:
-        raise UsageError(
-            "expected rates (frameworks, training runs) of at least two frameworks with at least two "
-            f"trainings each; received {rates.shape}.{one_training(rates.shape[-1:])}"
+            "expected as many trainings of each framework, for the nested analysis of variance; received different "
+            "numbers. Leave the surplus trainings out."
         )
-    if not np.isfinite(rates).all():
-        raise UsageError(
-            "expected finite rates, received NaN. The nested analysis of variance needs equal numbers of "
-            "training runs of each framework."
-        )
-    frameworks, runs = rates.shape
+    frameworks = len(groups)
+    values = np.stack(groups)
     df = frameworks - 1, frameworks * (runs - 1)
-    means = rates.mean(axis=1)
-    between = runs * float(((means - rates.mean()) ** 2).sum()) / df[0]
-    within = float(((rates - means[:, None]) ** 2).sum()) / df[1]
+    means = values.mean(axis=1)
+    between = runs * float(((means - values.mean()) ** 2).sum()) / df[0]
+    within = float(((values - means[:, None]) ** 2).sum()) / df[1]
     framework = (between - within) / runs
     if within <= NO_VARIANCE:
         if between <= NO_VARIANCE:
@@ -98,120 +91,8 @@ def nested_variance(rates: ArrayLike) -> NestedVariance:
     return NestedVariance(framework, within, framework / (framework + within), low, high)
 
 
-def interaction_variance(values: NDArray[np.float64]) -> float:
-    """Return the variance of what an image does to one training and not to the others.
-
-    The residual variance of an analysis of variance of trainings × images with one value each (Searle, Casella and
-    McCulloch 1992, "Variance Components", chapter 4).
-
-    Parameters
-    ----------
-    values : ndarray of float64, shape (trainings, images)
-        At least 2 by 2.
-
-    Examples
-    --------
-    >>> interaction_variance(np.array([[0.0, 1.0, 2.0], [1.0, 2.0, 3.0]]))  # one image is worse for both alike
-    0.0
-    """
-    residuals = values - values.mean(axis=0) - values.mean(axis=1, keepdims=True) + values.mean()
-    trainings, images = values.shape
-    return float((residuals**2).sum() / ((trainings - 1) * (images - 1)))
-
-
 UPPER = 0.8
 """The confidence of the upper limit of a variance that a comparison is planned with (Browne 1995)."""
-
-
-class RateVariance(NamedTuple):
-    """The variance of a trained model's rate within its framework, by source.
-
-    On n images with r repeats, the variance is training + (image + draw / r) / n.
-
-    Attributes
-    ----------
-    training : float
-        Between training runs, on all images and over all draws; at least 0.
-    image : float
-        What an image does to one model and not to the others of its framework; at least 0.
-    draw : float
-        What a draw of the attack does on an image: to one model and not to the others if all have the same draws, in
-        total if each training has its own. 0 for a pilot with one repeat, where it cannot be told from `image` and is
-        part of it.
-    """
-
-    training: float
-    image: float
-    draw: float
-
-    def at(self, images: int, repeats: int = 1) -> float:
-        """Return the variance of a rate on so many images with so many repeats.
-
-        >>> round(RateVariance(0.0025, 0.5, 0.5).at(1000, 2), 6)
-        0.00325
-        """
-        return self.training + (self.image + self.draw / repeats) / images
-
-
-def rate_variance(outcomes: Sequence[NDArray[np.float64]], own_draws: bool = False) -> RateVariance:
-    """Split the variance of trained models' rates within frameworks, averaged over frameworks.
-
-    All trainings of a framework see the same images, so an image that is easy for all of them moves all their rates
-    alike. Its effect cancels in differences and is left out. ``image`` and ``draw`` come from residuals of analyses of
-    variance within each framework (Searle, Casella and McCulloch 1992, "Variance Components", chapter 4): of trainings
-    × images for the means over repeats, and of trainings × draws within each image. ``training`` is the variance of
-    the measured rates without their parts, 0 if these are larger.
-
-    Parameters
-    ----------
-    outcomes : sequence of ndarray, each of shape (training runs, repeats, images)
-        Whether each image falls, or the probability that it does, framework by framework. One repeat for a
-        deterministic attack.
-    own_draws : bool, default False
-        Whether each training has draws of its own.
-
-    Returns
-    -------
-    RateVariance
-        In the squared unit of the rates.
-
-    Raises
-    ------
-    UsageError
-        A framework has one training, there is one framework, or there is one image.
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> rates = rng.normal(0.3, 0.05, (3, 100, 1, 1))
-    >>> falls = (rng.random((3, 100, 4, 500)) < rates).astype(float)
-    >>> training, image, draw = rate_variance(list(falls), own_draws=True)
-    >>> round(training**0.5, 2), round(image, 1), round(draw, 1)
-    (0.05, 0.0, 0.2)
-    """
-    images = outcomes[0].shape[2]
-    if images < 2:
-        raise UsageError(f"expected at least two images, received {images}")
-    groups = [of_framework.mean(axis=(1, 2)) for of_framework in outcomes]
-    pool_variance(groups)  # or it says what is missing
-    measured = float(np.mean([group.var(ddof=1) for group in groups]))
-    draw = float(np.mean([_of_draws(of_framework, own_draws) for of_framework in outcomes]))
-    repeats = outcomes[0].shape[1]
-    residual = float(np.mean([interaction_variance(of_framework.mean(axis=1)) for of_framework in outcomes]))
-    image = max(residual - draw / repeats, 0.0)
-    return RateVariance(max(measured - (image + draw / repeats) / images, 0.0), image, draw)
-
-
-def _of_draws(values: NDArray[np.float64], own: bool) -> float:
-    """Return the variance that draws add to an image's outcome, 0 for one repeat."""
-    trainings, repeats, images = values.shape
-    if repeats == 1:
-        return 0.0
-    residuals = values - values.mean(axis=1, keepdims=True)
-    if own:
-        return float((residuals**2).sum() / (trainings * (repeats - 1) * images))
-    residuals -= residuals.mean(axis=0)
-    return float((residuals**2).sum() / ((trainings - 1) * (repeats - 1) * images))
 
 
 def upper_variance(groups: Sequence[NDArray[np.float64]], confidence: float = UPPER) -> float:

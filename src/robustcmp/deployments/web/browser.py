@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 from ... import processes
 from ...errors import DeploymentError
 from ...hosts.variables import select_variables
+from ..base import Runtime
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser
@@ -66,26 +67,40 @@ def _find_program() -> str | None:
     return next(filter(None, map(shutil.which, (*NAMES, ON_MACOS))), None)
 
 
-def explain_absence(name: str) -> str:
-    """Say why a runtime that needs a browser cannot be asked here, "" if it can."""
-    if find_spec("playwright") is None:
-        return f"{name} runs in a browser, which Playwright drives. Install it with: pip install 'robustcmp[web]'"
-    if _find_program() is None:
-        program = os.environ.get(CHROMIUM)
-        where = (
-            f"${CHROMIUM} names {program!r}, which is no program" if program else f"none of {', '.join(NAMES)} is here"
-        )
-        return (
-            f"{name} runs in Chromium, and {where}. Install Chromium (apt-get install chromium) or Chrome, or set "
-            f"{CHROMIUM} to its program"
-        )
-    return ""
+class BrowserRuntime(Runtime):
+    """A runtime whose JavaScript runs in a page of Chromium.
 
+    Attributes
+    ----------
+    library : str
+        The version of its JavaScript.
+    """
 
-def version() -> str:
-    """Return Chromium's version, "unknown" where it does not say it."""
-    program = _find_program()
-    return _version(program) if program else "unknown"
+    package = "chromium"
+    extra = ""
+    library: ClassVar[str]
+
+    def version(self) -> str:
+        program = _find_program()
+        return f"{self.library}, Chromium {_version(program) if program else 'unknown'}"
+
+    def explain_absence(self) -> str:
+        if find_spec("playwright") is None:
+            return (
+                f"{self.name} runs in a browser, which Playwright drives. Install it with: pip install 'robustcmp[web]'"
+            )
+        if _find_program() is None:
+            program = os.environ.get(CHROMIUM)
+            where = (
+                f"${CHROMIUM} names {program!r}, which is no program"
+                if program
+                else f"none of {', '.join(NAMES)} is here"
+            )
+            return (
+                f"{self.name} runs in Chromium, and {where}. Install Chromium (apt-get install chromium) or Chrome, or "
+                f"set {CHROMIUM} to its program"
+            )
+        return ""
 
 
 @cache
@@ -115,9 +130,6 @@ def start_page(name: str, scripts: Sequence[str], available: Mapping[str, Path])
     DeploymentError
         There is no Chromium, or it does not start.
     """
-    why = explain_absence(name)
-    if why:
-        raise DeploymentError(why)
     with _lock:
         if not _started or not _started[-1].is_alive:
             _started[:] = [_Chromium()]
@@ -128,7 +140,6 @@ class _Chromium:
     """A running Chromium."""
 
     def __init__(self) -> None:
-        self._owner = os.getpid()
         self._has_ended = False
         self._loop = asyncio.new_event_loop()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
@@ -138,8 +149,8 @@ class _Chromium:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it can open pages, asked by this process."""
-        return os.getpid() == self._owner and not self._has_ended and self._browser.is_connected()
+        """Whether it can open pages."""
+        return not self._has_ended and self._browser.is_connected()
 
     async def _launch(self) -> Browser:
         from playwright.async_api import async_playwright
@@ -166,11 +177,6 @@ class _Chromium:
         _Handler.exchanges.pop(key).questions.put(None)
         if self.is_alive:
             self.begin(tab.close())
-
-    def check_owner(self, name: str) -> None:
-        """Raise `DeploymentError` in another process than that which started it."""
-        if os.getpid() != self._owner:
-            raise DeploymentError(f"{name} was opened in another process. Open the file again in this one.")
 
     def begin(self, task: Coroutine[Any, Any, Any]) -> Future[Any]:
         """Let its thread do something."""
@@ -199,7 +205,7 @@ class _Chromium:
 
 
 _lock = threading.Lock()
-_started: list[_Chromium] = []  # the last one; in a process that was forked off, the parent's
+_started: list[_Chromium] = []  # the last one
 
 
 class _Exchange(NamedTuple):
@@ -263,9 +269,8 @@ class _Page:
             It failed, has ended or did not answer in time; it cannot be asked any more.
         """
         with self._one_at_a_time:
-            self._chromium.check_owner(self.name)
             if not self.close.alive:
-                raise DeploymentError(f"{self.name} cannot be asked any more. Open the file again.")
+                raise DeploymentError(f"{self.name} has stopped. Open the file again.")
             self._exchange.questions.put((json.dumps(header), values))
             try:
                 answer = self._exchange.answers.get(timeout=ANSWER_SECONDS)

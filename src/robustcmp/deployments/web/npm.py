@@ -63,9 +63,7 @@ class Package:
         package = f"{self.name}@{self.version}"
         npm = shutil.which("npm")
         if npm is None:
-            raise DeploymentError(
-                f"{package} is not in the user cache, and npm, which fetches it, is not here. Install Node.js."
-            )
+            raise DeploymentError(f"{package} has to be downloaded, and npm is not installed. Install Node.js.")
         command = [npm, "pack", package, "--ignore-scripts", "--silent", "--pack-destination", str(folder)]
         try:
             status, _, errors = processes.run(command, seconds=SECONDS)

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from ...errors import DeploymentError
 from ...models.model import Model
-from ..base import Conversion, Runtime
-from ..onnx_files import read_whole
+from ..base import Conversion
+from ..onnx_files import OnnxFile
 from ..onnxruntime import RUNTIME as NATIVE
 from ..sessions import Layout, Session, Tensor, choose_tensors
 from . import browser, npm
@@ -32,10 +32,9 @@ SCRIPTS = ("ort.wasm.min.js", "onnxruntime_web_page.js")
 OPEN = 2**31  # what -1 becomes, the size of an axis that has no name
 
 
-class _OnnxRuntimeWeb(Runtime):
+class _OnnxRuntimeWeb(browser.BrowserRuntime):
     name = "onnxruntime-web"
-    package = "chromium"
-    extra = ""
+    library = VERSION
     suffix = ".onnx"
     converters = (NATIVE.package, *NATIVE.converters)
     conversions = {
@@ -46,12 +45,6 @@ class _OnnxRuntimeWeb(Runtime):
     def conversion(self, kind: str) -> Conversion | None:
         return self.conversions.get(kind) or NATIVE.conversion(kind)
 
-    def version(self) -> str:
-        return f"{VERSION}, Chromium {browser.version()}"
-
-    def explain_absence(self) -> str:
-        return browser.explain_absence(self.name)
-
     def beside(self, path: Path) -> list[Path]:
         return NATIVE.beside(path)
 
@@ -61,7 +54,7 @@ class _OnnxRuntimeWeb(Runtime):
         NATIVE.convert(model, kind, calibration, path)
 
     def load(self, path: Path) -> Session:
-        content = read_whole(path)
+        content = OnnxFile(path).read_whole()
         page = browser.start_page(f"{path}, in {self.name}", SCRIPTS, PACKAGE.fetch())
         tensors = page.load(content)
         taken, scores, notes = choose_tensors(page.name, _tensors(tensors["inputs"]), _tensors(tensors["outputs"]))

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import DeploymentError, in_one_line
-from ...files import write_bytes_atomically, write_text_atomically
+from ...files import write_bytes_atomically
 from ...models.model import Model
 from ...networks.architecture import (
     Architecture,
@@ -34,7 +34,7 @@ from ...networks.architecture import (
 )
 from ...provenance import own_version
 from ...untrusted import read_network
-from ..base import WRITTEN, Conversion, Runtime
+from ..base import WRITTEN, Conversion
 from ..sessions import Layout, Session, Tensor, choose_tensors
 from . import browser, npm
 
@@ -65,10 +65,9 @@ KEYS = {"mean": "moving_mean", "variance": "moving_variance"}  # where Keras has
 OTHERWISE = "Convert it with tensorflowjs_converter to a layers model, and open its model.json."
 
 
-class _TensorFlowJs(Runtime):
+class _TensorFlowJs(browser.BrowserRuntime):
     name = "tfjs"
-    package = "chromium"
-    extra = ""
+    library = VERSION
     suffix = ".json"
     converters = ("keras",)
     conversions = {
@@ -76,12 +75,6 @@ class _TensorFlowJs(Runtime):
         "float16": Conversion("float16", "weights stored in float16, computed in float32 on WebAssembly"),
         "int8": Conversion("int8", "weights stored in 8 bits, computed in float32 on WebAssembly"),
     }
-
-    def version(self) -> str:
-        return f"{VERSION}, Chromium {browser.version()}"
-
-    def explain_absence(self) -> str:
-        return browser.explain_absence(self.name)
 
     def beside(self, path: Path) -> list[Path]:
         return _beside(path, _read_description(path))
@@ -98,7 +91,7 @@ class _TensorFlowJs(Runtime):
             "weightsManifest": [{"paths": [weights_name], "weights": [about for about, _ in stored]}],
         }
         write_bytes_atomically(path.with_name(weights_name), b"".join(values.tobytes() for _, values in stored))
-        write_text_atomically(path, json.dumps(description))
+        write_bytes_atomically(path, json.dumps(description).encode())
 
     def load(self, path: Path) -> Session:
         topology, manifest, values = _read_model(path)

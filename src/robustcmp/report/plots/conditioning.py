@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ...analysis.followups import not_stored
+from ...analysis.followups import require
 from ...analysis.results import Results
 from .style import bare, color, line, panel_per_attack
 
@@ -41,17 +41,9 @@ def draw(
     UsageError
         The run was stored without its conditioning.
     """
-    if results.conditioned is None:
-        raise not_stored("conditioning")
-    curves = results.conditioned.curve()
+    curves = require(results.conditioned, "conditioning").curve()
     attacks = list(dict.fromkeys(curves.attack)) if attacks is None else attacks
-    row = panel_per_attack(attacks, lambda axes, attack: _panel(axes, curves[curves.attack == attack], attack), figure)
-    handles, models = row[0].get_legend_handles_labels()
-    if len(attacks) > 1:
-        row[0].figure.legend(handles, models, loc="outside lower center", ncols=len(models), frameon=False)
-    else:
-        row[0].legend(frameon=False, loc="best")
-    return row
+    return panel_per_attack(attacks, lambda axes, attack: _panel(axes, curves[curves.attack == attack], attack), figure)
 
 
 def _panel(axes: Axes, curves: pandas.DataFrame, attack: str) -> None:
@@ -72,4 +64,5 @@ def _panel(axes: Axes, curves: pandas.DataFrame, attack: str) -> None:
     axes.set(title=f"{attack}: success, %", xlabel="models that classify the images correctly", xlim=(1, None))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_ylim(bottom=0)
+    axes.legend(frameon=False, loc="best")
     bare(axes)

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from ...analysis.results import Results
 from ...analysis.statistics import t_interval, wilson_interval
-from ...errors import UsageError
 from .style import bare, color, line, panel_per_attack
 
 if TYPE_CHECKING:
@@ -52,8 +51,6 @@ def draw(
         No attack of the run counts its success at several ε.
     """
     attacks = with_grid(results) if attacks is None else attacks
-    if not attacks:
-        raise UsageError("no attack of this run counts its success at several ε, so there is no curve to draw")
     return panel_per_attack(attacks, lambda axes, attack: _panel(axes, results, attack), figure)
 
 

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...analysis.results import Results
-from ...errors import UsageError
 from ...records.attack import NORMS
 from .style import bare, color, line, panel_per_attack
 
@@ -65,8 +64,6 @@ def draw(
         All adversarial images of every attack have one distance.
     """
     attacks = that_vary(results) if attacks is None else attacks
-    if not attacks:
-        raise UsageError("the adversarial images of each attack have one distance, so there is nothing to draw")
     return panel_per_attack(attacks, lambda axes, attack: _panel(axes, results, attack), figure)
 
 

@@ -77,7 +77,7 @@ def choose_outcomes(results: Results, attack: str, images: int) -> list[list[Out
     models = [model for model in results.models if results.has_adversarials(model, attack)]
     adversarials = {model: results.adversarials(model, attack) for model in models}
     success = {model: _first(results, model, attack, "success") for model in models}
-    chosen = choose_images(np.array([success[model] for model in models]), results.arrays["label"], images)
+    chosen = _choose_images(np.array([success[model] for model in models]), results.arrays["label"], images)
     classes = {model: _first(results, model, attack, "adversarial_class") for model in models}
     norm = results.attack_records[attack].norm
     distances = {model: _first(results, model, attack, norm) for model in models}
@@ -99,7 +99,7 @@ def choose_outcomes(results: Results, attack: str, images: int) -> list[list[Out
     ]
 
 
-def choose_images(success: NDArray[np.bool_], labels: NDArray[np.int64], count: int) -> list[int]:
+def _choose_images(success: NDArray[np.bool_], labels: NDArray[np.int64], count: int) -> list[int]:
     """Return the positions of images to show, of outcomes (models, images) and classes (images,), in rising order."""
     fallen = success.sum(axis=0)
     differ = (fallen > 0) & (fallen < len(success))

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...errors import UsageError
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -68,6 +70,8 @@ def panel_per_attack(
     size: Sequence[float] = PANEL,
 ) -> NDArray[np.object_]:
     """Draw a panel for each attack, side by side, and return their axes, shape (attacks,)."""
+    if not attacks:
+        raise UsageError("no attack of this run has what this picture shows, so there is nothing to draw")
     [row] = panels(len(attacks), figure, size=size)
     for axes, attack in zip(row, attacks, strict=True):
         draw(axes, attack)
@@ -81,14 +85,6 @@ def bare(axes: Axes, grid: str | None = "y") -> None:
     axes.set_axisbelow(True)
     if grid:
         axes.grid(alpha=0.3, axis=grid, linewidth=0.6)  # type: ignore[arg-type]
-
-
-def name_models(axes: Axes, models: Sequence[str]) -> None:
-    """Write the models' names below a panel, slanted where they would touch."""
-    axes.set_xticks(range(len(models)), models)
-    if len(models) > 3:
-        for label in axes.get_xticklabels():
-            label.set(rotation=40, ha="right", rotation_mode="anchor")
 
 
 def as_picture(image: NDArray[np.float32]) -> NDArray[np.float32]:

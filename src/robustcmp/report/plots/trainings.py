@@ -14,7 +14,7 @@ from ...analysis.results import Results
 from ...analysis.statistics import t_interval
 from ...records.attack import NORMS
 from ..tables import without_version
-from .style import bare, color, marker, name_models, panel_per_attack
+from .style import bare, color, marker, panel_per_attack
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -87,8 +87,16 @@ def _panel(axes: Axes, results: Results, attack: str, published: Mapping[str, Ma
         common = float(axes.dataLim.ymin)
         axes.set_ylim(max(common - 1, -0.1), min(common + 1, 100.1))
     axes.set(title=_title(results, attack), xlim=(-0.5, len(results.models) - 0.4))
-    name_models(axes, results.models)
+    _name_models(axes, results.models)
     bare(axes)
+
+
+def _name_models(axes: Axes, models: Sequence[str]) -> None:
+    """Write the models' names below a panel, slanted where they would touch."""
+    axes.set_xticks(range(len(models)), models)
+    if len(models) > 3:
+        for label in axes.get_xticklabels():
+            label.set(rotation=40, ha="right", rotation_mode="anchor")
 
 
 def _values_of_trainings(results: Results, model: str, attack: str) -> NDArray[np.float64]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ...analysis.followups import not_stored
+from ...analysis.followups import require
 from ...analysis.results import Results
 from .style import panel_per_attack
 
@@ -44,19 +44,20 @@ def draw(
     UsageError
         The run was stored without its transfer.
     """
-    if results.transferred is None:
-        raise not_stored("transfer")
+    transferred = require(results.transferred, "transfer")
+    names = [model["name"] for model in results.manifest["models"]]
+
+    def panel(axes: Axes, attack: str) -> None:
+        _panel(axes, names, attack, 100 * transferred.of_successes.sel(attack=attack).values)
+
     attacks = results.attacks if attacks is None else attacks
-    return panel_per_attack(attacks, lambda axes, attack: _panel(axes, results, attack), figure, size=(3.6, 3.4))
+    return panel_per_attack(attacks, panel, figure, size=(3.6, 3.4))
 
 
-def _panel(axes: Axes, results: Results, attack: str) -> None:
-    assert results.transferred is not None
-    shares = 100 * results.transferred.of_successes.sel(attack=attack).values
+def _panel(axes: Axes, names: Sequence[str], attack: str, shares: NDArray[np.float64]) -> None:
     np.fill_diagonal(shares, np.nan)  # every adversarial image fools its own model
     extent = (0, len(shares), len(shares), 0)
     image = axes.imshow(shares, cmap=COLORMAP, vmin=0, vmax=100, interpolation="none", extent=extent)
-    names = [model["name"] for model in results.manifest["models"]]
     sizes = [len([*group]) for _, group in groupby(names)]
     edges = np.cumsum([0, *sizes])
     for edge in edges[1:-1]:

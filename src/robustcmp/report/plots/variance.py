@@ -62,8 +62,6 @@ def draw(
     """
     components = split_variance(results.outcomes)
     attacks = that_vary(results) if attacks is None else attacks
-    if not attacks:
-        raise UsageError("no rate varies between trainings, images or repeats, so there is nothing to draw")
 
     def panel(axes: Axes, attack: str) -> None:
         _panel(axes, attack, [float(components[part][attack]) for part in PARTS])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import foolbox as fb
@@ -123,28 +122,6 @@ def test_torch_tensors_have_the_gradient_of_vjp() -> None:
     z[:, 1].sum().backward()
     v = np.tile(np.float32([0, 1, 0]), (6, 1))
     np.testing.assert_allclose(x.grad.numpy(), 4 * vjp(drawn(), v), atol=1e-5)
-
-
-def test_foolboxs_gradient_attacks_reach_it(zoo_model: Any, digits: Dataset, tmp_path: Path) -> None:
-    pytest.importorskip("torch")
-    model = zoo_model("torch")
-    (tmp_path / "pgd.toml").write_text(
-        '[attacks.pgd]\nattack = "LinfPGD"\nepsilons = [0.02, 0.1]\nsteps = 20\nrel_stepsize = 0.1\n'
-        "random_start = false\n"
-        '[attacks.l2]\nattack = "L2FastGradientAttack"\nepsilons = [1.0]\n'
-    )
-    ev = rc.evaluate(
-        {"torch": model, "functions": functions(model)},
-        digits.images,
-        digits.labels,
-        suite=tmp_path / "pgd.toml",
-        n=N,
-        repeats=1,
-        progress=False,
-    )
-    assert ev.results.rates()["functions"] == ev.results.rates()["torch"]
-    assert ev.results.rates()["functions"]["pgd"] > 0.1
-    np.testing.assert_allclose(*(ev.dataset.linf.sel(model=name) for name in ("torch", "functions")), atol=1e-6)
 
 
 def test_without_a_gradient_a_gradient_attack_is_refused(digits: Dataset, zoo_model: Any) -> None:

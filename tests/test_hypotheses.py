@@ -105,10 +105,9 @@ def test_nested_variance_is_the_textbooks(rates: Rates) -> None:
     ("rates", "message"),
     [
         ([[0.1], [0.2]], "effects are confounded"),
-        ([[0.1, 0.2]], r"at least two trainings each; received \(1, 2\)\.$"),
-        ([[0.1, 0.2], [0.3]], "different numbers"),
+        ([[0.1, 0.2]], r"at least two trainings each; received 2 trainings\.$"),
+        ([[0.1, 0.2], [0.3, 0.4, 0.5]], "different numbers"),
         ([[0.1, math.nan], [0.3, 0.2]], "NaN"),
-        ([0.1, 0.2], r"at least two trainings each; received \(2,\)\.$"),
     ],
 )
 def test_what_cannot_be_split_is_refused(rates: Any, message: str) -> None:
@@ -305,7 +304,7 @@ def test_unequal_numbers_of_trainings() -> None:
     fell = np.random.default_rng(0).random((5, 1, 20)) < 0.5
     its = outcomes({"a": fell[:2], "b": fell[2:]})
     assert len(run_tests([its], "frameworks")) == 3  # the unbalanced form
-    with pytest.raises(UsageError, match="the nested analysis of variance needs equal"):
+    with pytest.raises(UsageError, match="expected as many trainings of each framework"):
         split_variance([its])
 
 

@@ -2,51 +2,31 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
-import subprocess
-import sys
 import warnings
 from collections.abc import Callable
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import h5py
 import numpy as np
 import pytest
-from brought import CLASSES, LANGUAGES, SIDE, SUITE, Case, N, check_comparison, drawn, parametrize
 from conftest import load_file
+from numpy.typing import NDArray
 
 import robustcmp as rc
-from robustcmp.cli import eval as eval_command
-from robustcmp.errors import RobustcmpError, UsageError
+from brought import CLASSES, SIDE, Case, Figures, N, as_model, ask, check, compare_models, drawn, library
 from robustcmp.models.classifier import Classifier
-from robustcmp.models.preflight import check_model
-from robustcmp.sources.named_files import describe_files, file_origins
+from robustcmp.sources.named_files import file_origins
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*(torch.ao.quantization|torch.jit).*:DeprecationWarning"),
-    # Keras reads its own variables in a way that NumPy 2 warns of, when it saves them.
-    pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning"),
-]
 SHAPE = (SIDE, SIDE, 3)
 MEAN, STD = [0.5, 0.4, 0.3], [0.2, 0.25, 0.3]
-PyTorch = partial(Case, "PyTorch")
-Keras = partial(Case, "Keras and TensorFlow")
-Jax = partial(Case, "JAX")
-Other = partial(Case, "Other models")
-
-
-def library(name: str) -> Any:
-    """Import a library, or skip: torchvision ends in a RuntimeError beside a torch that was built otherwise."""
-    try:
-        return import_module(name)
-    except (ImportError, RuntimeError) as error:
-        pytest.skip(f"{name} cannot be imported: {error}")
+NO_GRADIENT = "a comparison; gradient attacks are not applicable"
+PyTorch = partial(Case, "PyTorch", figures=compare_models)
+Keras = partial(Case, "Keras and TensorFlow", figures=compare_models)
+Jax = partial(Case, "JAX", figures=compare_models)
+Other = partial(Case, "Other models", figures=compare_models)
 
 
 # PyTorch --------------------------------------------------------------------------------------------------------------
@@ -255,6 +235,10 @@ def preprocessed() -> Any:
     return keras.Model(images, in_keras()(keras.applications.mobilenet_v2.preprocess_input(images)))
 
 
+def preprocessed_beside_rescaled() -> Any:
+    return preprocessed(), rc.wrap(rescaled(2, -1), device="cpu", bounds=(0, 1))
+
+
 def saved_model(folder: Path) -> Any:
     in_keras().export(folder, verbose=False)
     return library("tensorflow").saved_model.load(str(folder))
@@ -288,13 +272,6 @@ def tf_function(spec: Any = None, change: Callable[[Any], Any] = lambda x: x) ->
     return concrete
 
 
-def of_applications() -> Any:
-    keras = library("keras")
-    keras.utils.set_random_seed(0)
-    network = keras.applications.MobileNet(input_shape=(32, 32, 3), alpha=0.25, weights=None, classes=5)
-    return network, keras.Model(network.input, network.layers[-2].output)
-
-
 KERAS = [
     Keras("a Functional model", "rc.wrap(model)", lambda: (in_keras(), subclassed())),
     Keras(
@@ -317,7 +294,10 @@ KERAS = [
         Keras(what, "rc.wrap(model, bounds=(0, 255))", make, near=1e-3, options={"bounds": (0, 255)})
         for what, make in {
             "Rescaling(1 / 255)": lambda: (rescaled(1 / 255), in_keras()),
-            "keras.applications.mobilenet_v2.preprocess_input": lambda: (preprocessed(), rescaled(2, -1)),
+            "keras.applications.mobilenet_v2.preprocess_input": lambda: (
+                preprocessed(),
+                rc.wrap(rescaled(2, -1), device="cpu", bounds=(0, 1)),
+            ),
         }.items()
     ),
     *(
@@ -456,62 +436,7 @@ JAX = [
 ]
 
 
-@parametrize([*TORCH, *KERAS, *JAX])
-def test_it_answers_as_it_does_alone_and_is_compared(
-    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip(LANGUAGES[case.group])
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
-    native, plain = case.make()
-    model = rc.wrap(native, device="cpu", **case.options)
-    if model.bounds != (0, 1):
-        model = model.transform_bounds((0, 1))
-    received, images = Classifier(model), drawn()
-    if plain is not None:
-        logits = received.logits(images)
-        assert logits.dtype == np.float32
-        expected = Classifier(rc.wrap(plain, device="cpu", **({"bounds": (0, 1)} if "preprocess" in case.what else {})))
-        np.testing.assert_allclose(logits, expected.logits(images), atol=case.near)
-        v = np.random.default_rng(1).normal(size=logits.shape).astype(np.float32)
-        gradient = expected.vjp(images, v)
-        compiled = received.compile(images)
-        for asked in (received, compiled):
-            np.testing.assert_allclose(asked.logits(images), logits, atol=1e-4)
-            np.testing.assert_allclose(asked.vjp(images, v), gradient, atol=4 * case.near * np.abs(gradient).max())
-        check_model("m", received, images, logits.argmax(axis=1))
-    check_comparison(model, images, tmp_path)
-
-
-UNDERFLOWS: dict[str, Callable[[], Any]] = {
-    "torch": lambda: (in_torch().to(library("torch").float16), in_torch()),
-    "tensorflow": lambda: (in_policy("mixed_float16"), in_keras()),
-    "jax": lambda: (in_precision("float16"), pair()),
-}
-
-
-@pytest.mark.parametrize("framework", UNDERFLOWS)
-def test_gradients_below_the_smallest_float16_arrive(framework: str) -> None:
-    pytest.importorskip(framework)
-    images, v = drawn(), np.zeros((N, CLASSES), np.float32)
-    v[1:, 0] = 1e-12  # one image has no gradient
-    received, expected = (Classifier(rc.wrap(each, device="cpu")).vjp(images, v) for each in UNDERFLOWS[framework]())
-    assert not received[0].any()
-    np.testing.assert_allclose(received * 1e12, expected * 1e12, atol=5e-2)
-
-
 # messages -------------------------------------------------------------------------------------------------------------
-
-
-def ask(native: Any, **options: Any) -> Any:
-    return Classifier(rc.wrap(native, device="cpu", **options)).logits(drawn())
-
-
-def check(native: Any, **options: Any) -> None:
-    """Look at a model as a comparison does before it attacks."""
-    check_model(
-        "m", Classifier(rc.wrap(native, device="cpu", **options)).compile(drawn()), drawn(), np.zeros(N, np.int64)
-    )
 
 
 def lazy() -> Any:
@@ -564,7 +489,7 @@ def keras_file(layer: Any) -> None:
     load_file("a.h5", "tensorflow")
 
 
-PROGRAM = "the message: it is a program, which could run code; torch-program=a.pt opens it in a process of its own"
+PROGRAM = "the message: it is a program, which could run code; save its weights, or return it from module:function"
 CUT = r"returns probabilities.*Cut its last softmax with .*cut_softmax=True"
 MESSAGES = [
     PyTorch(
@@ -621,7 +546,7 @@ MESSAGES = [
         "robustcmp eval --weights torch=a.pt",
         lambda: saved_file(".pt", library("torch").jit.script(in_torch()).save),
         PROGRAM,
-        r"TorchScript program, which could run code.*torch-program=a\.pt opens it in a process",
+        r"TorchScript program, which could run code.*torch-program=a\.pt",
     ),
     PyTorch(
         "a torch.export file `.pt2`",
@@ -781,305 +706,167 @@ MESSAGES = [
 ]
 
 
-@parametrize(MESSAGES)
-def test_a_message_says_what_to_do(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip(LANGUAGES.get(case.group, "numpy"))
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(RobustcmpError, match=case.message) as caught:
-        case.make()
-    assert "\n" not in str(caught.value)
-
-
 # files ----------------------------------------------------------------------------------------------------------------
 
-FUNCTIONS = """
-import numpy as np
-import robustcmp as rc
+
+def torch_file() -> Any:
+    library("torch").jit.save(library("torch").jit.script(in_torch()), "a.pt")
+    return "torch-program=a.pt", None, in_torch()
 
 
-def pair():
-    train = rc.load_dataset("digits", split="train")
-    x, classes = train.images.reshape(len(train.images), -1), np.eye(10)[train.labels]
-    kernel = np.linalg.lstsq(x, classes, rcond=1e-3)[0].astype("float32")
-    return lambda parameters, images: images.reshape(len(images), -1) @ parameters["kernel"], {"kernel": kernel}
-"""
+def state_file(network: Any, given: str, architecture: str, plain: Any) -> Any:
+    library("torch").save(network.state_dict(), "a.pt")
+    return given, architecture, plain
 
 
-def torch_program(end: str, save: Callable[[str], Any]) -> tuple[list[str], Any]:
-    save(f"a{end}")
-    return describe_files([f"a{end}"]), in_torch()
+def whole_file() -> None:
+    library("torch").save(in_torch(), "a.pt")
+    file_origins(["torch=a.pt"])
 
 
-def keras_model_file(end: str) -> tuple[list[str], Any]:
+def normalised_file() -> Any:
+    plain = through(lambda module, x: module.network(normalised(x)))
+    values = [":".join(map(str, numbers)) for numbers in (MEAN, STD)]
+    return state_file(in_torch(), f"torch=a.pt,mean={values[0]},std={values[1]}", "brought.nets:torch_network", plain)
+
+
+def softmax_file() -> Any:
+    return state_file(in_torch(), "torch=a.pt,softmax", "brought.nets:soft_network", in_torch())
+
+
+def safetensors_file() -> Any:
+    network = in_torch()
+    library("safetensors.torch").save_file(network.state_dict(), "a.safetensors")
+    return "torch=a.safetensors", "brought.nets:torch_network", network
+
+
+def keras_model_file(end: str) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         in_keras("softmax").save(f"a{end}")
-    return [f"tensorflow=a{end},softmax"], in_keras()
+    return f"tensorflow=a{end},softmax", None, in_keras()
+
+
+def sum_columns(images: Any) -> Any:
+    return images.sum(axis=1)[:, :CLASSES, 0]
+
+
+def compare_files(brought: Any, case: Case) -> Figures:
+    """Ask the network of a file, or of a function, that is named as in the command."""
+    file, architecture, plain = brought
+    ((origin,),) = file_origins([file], architecture).values()
+    yield Classifier(origin.load("cpu")).logits(drawn()), Classifier(as_model(plain)).logits(drawn())
 
 
 FILES = [
     PyTorch(
-        "a TorchScript file `.pt`, in a process of its own",
-        "robustcmp gate old.pt new.pt …",
-        lambda _: torch_program(".pt", library("torch").jit.script(in_torch()).save),
+        "a TorchScript or torch.export file that you trust",
+        "robustcmp eval --weights torch=nets:mine",
+        torch_file,
+        figures=compare_files,
     ),
     PyTorch(
-        "a torch.export file `.pt2`, in a process of its own",
-        "robustcmp gate old.pt2 new.pt2 …",
-        lambda _: torch_program(".pt2", partial(library("torch").export.save, exported(in_torch()))),
+        "a `.safetensors` file",
+        "robustcmp eval --weights torch=a.safetensors --architecture lenet5",
+        safetensors_file,
+        figures=compare_files,
+    ),
+    PyTorch(
+        "a file `.pt` of a network that was trained on normalised images",
+        "robustcmp eval --weights torch=a.pt,mean=0.1307,std=0.3081 --architecture lenet1",
+        normalised_file,
+        figures=compare_files,
+    ),
+    PyTorch(
+        "a file or a function with a softmax at the end of its network",
+        "robustcmp eval --weights torch=a.pt,softmax --architecture nets:soft --dataset digits",
+        softmax_file,
+        "a comparison; without softmax, the message that names it",
+        figures=compare_files,
+    ),
+    PyTorch(
+        "a file `.pt` of a whole network, torch.save(network, path)",
+        "robustcmp eval --weights torch=a.pt",
+        whole_file,
+        "the message: save its state dict and name its architecture",
+        r"whole network.* torch\.save\(network\.state_dict\(\), path\) and name",
+    ),
+    Other(
+        "a function of yours that returns a function of arrays, beside a network",
+        "robustcmp eval --weights linear:numpy=nets:linear torch=nets:mine --dataset digits",
+        lambda: ("linear:numpy=brought.nets:of_arrays", None, rc.wrap_functions(logits=sum_columns)),
+        NO_GRADIENT,
+        figures=compare_files,
     ),
     Keras(
         "a whole model in a file `.h5` or `.hdf5`",
         "robustcmp eval --weights tensorflow=a.h5",
-        lambda _: keras_model_file(".h5"),
+        lambda: keras_model_file(".h5"),
+        figures=compare_files,
     ),
-    Keras("a file `.keras`", "robustcmp eval --weights tensorflow=a.keras", lambda _: keras_model_file(".keras")),
+    Keras(
+        "a file `.keras`",
+        "robustcmp eval --weights tensorflow=a.keras",
+        lambda: keras_model_file(".keras"),
+        figures=compare_files,
+    ),
+    Jax(
+        "a function of yours that returns a pair or a module",
+        "robustcmp eval --weights jax=nets:mine",
+        lambda: ("jax=brought.nets:jax_pair", None, pair()),
+        figures=compare_files,
+    ),
 ]
-
-
-@parametrize(FILES)
-def test_a_file_answers_as_its_network(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip(LANGUAGES[case.group])
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    Path("brought_nets.py").write_text(FUNCTIONS)
-    given, plain = case.make(tmp_path)
-    if torch := sys.modules.get("torch"):  # programs are not opened in this process
-        monkeypatch.setattr(torch.jit, "load", None)
-        monkeypatch.setattr(torch.export, "load", None)
-    [[origin]] = file_origins(given).values()
-    np.testing.assert_allclose(Classifier(origin.load("cpu")).logits(drawn()), ask(plain), atol=1e-5)
-
-
-@pytest.mark.brought(
-    group="PyTorch",
-    what="a `.safetensors` file",
-    typed="robustcmp eval --weights torch=a.safetensors --architecture lenet5",
-    got="a comparison",
-)
-def test_safetensors(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
-    adapter = rc.frameworks.get_framework("torch")
-    state = dict(adapter.build(rc.networks.architecture.get_architecture("lenet5"), 3, "cpu").state_dict())
-    pytest.importorskip("safetensors.torch").save_file(state, tmp_path / "a.safetensors")
-    (origin,) = file_origins([f"torch={tmp_path / 'a.safetensors'}"], "lenet5")["torch"]
-    loaded = origin.load("cpu").native.state_dict()
-    assert all(torch.equal(loaded[name], tensor) for name, tensor in state.items())
-
-
-@pytest.mark.brought(
-    group="JAX",
-    what="a function of yours that returns a pair or a module",
-    typed="robustcmp eval --weights jax=nets:mine",
-    got="a comparison",
-)
-def test_from_a_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("jax")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    Path("brought_nets.py").write_text(FUNCTIONS)
-    sys.modules.pop("brought_nets", None)
-    arguments = ["--dataset", "digits", "--suite", "smoke", "--images", "4", "--repeats", "1", "--json"]
-    assert eval_command.main(["--weights", "jax=brought_nets:pair", *arguments]) == 0
-    assert json.loads(capfd.readouterr().out)["success_rate"]["jax"]["fgsm"] > 0
-
-
-def in_keras_2(kind: str, name: str, before: list[Any], **settings: Any) -> dict[str, Any]:
-    """Return what Keras 2 writes of a layer; `before` are the uses of layers that it takes its input from."""
-    nodes = [[[*use, 0, {}] for use in before]] if before else []
-    return {"class_name": kind, "name": name, "config": {"name": name, **settings}, "inbound_nodes": nodes}
-
-
-def test_the_words_of_keras_2_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Models within models count their uses from 1, and Keras 3 refuses some settings."""
-    pytest.importorskip("tensorflow")
-    keras = library("keras")
-    layers = keras.layers
-    keras.utils.set_random_seed(0)
-    images, inner = keras.Input(SHAPE), keras.Input(SHAPE)
-    within = keras.Model(inner, layers.Add()([layers.DepthwiseConv2D(3, padding="same")(inner), inner]))
-    x = layers.LeakyReLU(0.2)(within(within(images)))
-    network = keras.Model(images, layers.Dense(CLASSES)(layers.GlobalAveragePooling2D()(x)))
-    batch = {"batch_input_shape": [None, *SHAPE]}
-    parts = [
-        in_keras_2("InputLayer", "inner", [], **batch),
-        in_keras_2("DepthwiseConv2D", "depth", [("inner", 0)], kernel_size=[3, 3], padding="same", groups=1),
-        in_keras_2("Add", "add", [("depth", 0), ("inner", 0)]),
-    ]
-    ends = {"input_layers": [["inner", 0, 0]], "output_layers": [["add", 0, 0]]}
-    whole = [
-        in_keras_2("InputLayer", "images", [], **batch),
-        in_keras_2("Functional", "within", [], layers=parts, **ends),
-        in_keras_2("LeakyReLU", "leaky", [("within", 2)], alpha=0.2),
-        in_keras_2("GlobalAveragePooling2D", "pool", [("leaky", 0)]),
-        in_keras_2("Dense", "dense", [("pool", 0)], units=CLASSES),
-    ]
-    whole[1]["inbound_nodes"] = [[["images", 0, 0, {}]], [["within", 1, 0, {}]]]
-    config = {"name": "all", "layers": whole, "input_layers": [["images", 0, 0]], "output_layers": [["dense", 0, 0]]}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        network.save(tmp_path / "a.h5")
-    with h5py.File(tmp_path / "a.h5", "r+") as file:
-        file.attrs["model_config"] = json.dumps({"class_name": "Functional", "config": config})
-        file.attrs["keras_version"] = "2.15.0"
-    with pytest.warns(UserWarning, match="`alpha` is deprecated"):
-        model = load_file(str(tmp_path / "a.h5"), "tensorflow")
-    np.testing.assert_allclose(Classifier(model).logits(drawn()), ask(network), atol=1e-6)
-
-
-ON_A_BACKEND = """
-import sys
-import keras
-import numpy as np
-import robustcmp as rc
-from robustcmp.models.classifier import Classifier
-
-assert keras.backend.backend() == sys.argv[1]
-images, v = (np.load("given.npz")[name] for name in ("images", "v"))
-classifier = Classifier(rc.wrap(keras.models.load_model("plain.keras")))
-np.savez("answers.npz", logits=classifier.logits(images), gradient=classifier.compile(images).vjp(images, v))
-"""
-
-
-@pytest.mark.slow  # a process of its own for each
-@pytest.mark.parametrize(
-    "backend",
-    [
-        pytest.param(
-            backend,
-            marks=pytest.mark.brought(
-                group="Keras and TensorFlow",
-                what=f"a model on the backend {name}",
-                typed="rc.wrap(model)",
-                got="a comparison",
-            ),
-        )
-        for backend, name in {"jax": "JAX", "torch": "PyTorch"}.items()
-    ],
-)
-def test_a_backend(backend: str, tmp_path: Path) -> None:
-    pytest.importorskip("tensorflow")
-    pytest.importorskip(backend)
-    model, images = in_keras(), drawn()
-    model.save(tmp_path / "plain.keras")
-    v = np.random.default_rng(1).normal(size=(N, CLASSES)).astype(np.float32)
-    np.savez(tmp_path / "given.npz", images=images, v=v)
-    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", ON_A_BACKEND, backend]
-    subprocess.run(command, env=os.environ | {"KERAS_BACKEND": backend}, cwd=tmp_path, check=True)
-    answers, expected = np.load(tmp_path / "answers.npz"), Classifier(rc.wrap(model, device="cpu"))
-    np.testing.assert_allclose(answers["logits"], expected.logits(images), atol=1e-4)
-    np.testing.assert_allclose(answers["gradient"], expected.vjp(images, v), atol=1e-4)
-
-
-# what tells models apart, and models without a gradient ---------------------------------------------------------------
-
-
-def digest_of(seed: int) -> str | None:
-    return Classifier(rc.wrap((apply, weights(seed)), device="cpu")).weights_digest
-
-
-def test_parameters_tell_pairs_apart_and_stay_as_they_were() -> None:
-    pytest.importorskip("jax")
-    assert digest_of(0) == digest_of(0) != digest_of(1)
-    parameters = weights()
-    classifier = Classifier(rc.wrap((apply, parameters), device="cpu"))
-    parameters["out"][:] = 0
-    np.testing.assert_allclose(classifier.logits(drawn()), apply(weights(), drawn()), atol=1e-5)
-
-
-def quantised() -> Any:
-    """Return a convolutional network in int8, as torch converts one: its layers say that they are in training."""
-    ao, torch = library("torch.ao.quantization"), library("torch")
-    convolution, _, *others = in_torch()
-    network = torch.nn.Sequential(ao.QuantStub(), convolution, *others, ao.DeQuantStub()).eval()
-    network.qconfig = ao.get_default_qconfig("x86")
-    ao.prepare(network, inplace=True)(torch_tensor())
-    return ao.convert(network)
-
-
-def quantised_in_part() -> Any:
-    """Return a network whose gradient by way of its float branch alone would be a wrong one."""
-    branch = in_torch()
-    return through(lambda m, x: m.network(x) + branch(x), quantised())
-
-
-@pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize(
-    ("make", "reason"),
-    [
-        (quantised, "whole numbers"),
-        (quantised_in_part, "whole numbers"),
-        (lambda: through(lambda m, x: m.network(x).detach()), "its forward detaches it"),
-    ],
-    ids=["quantised", "quantised in part", "detached"],
-)
-def test_a_module_without_a_gradient_is_attacked_without(make: Any, reason: str, tmp_path: Path) -> None:
-    pytest.importorskip("torch")
-    model = rc.wrap(make(), device="cpu")
-    labels = rc.predict(model, drawn(), batch_size=1)
-    (tmp_path / "suite.toml").write_text(SUITE)
-    options = {"suite": tmp_path / "suite.toml", "n": N, "repeats": 1, "batch_size": 1, "progress": False}
-    ev = rc.evaluate({"m": model}, drawn(), labels, **options)
-    assert reason in ev.results.reasons("not_applicable")["m"]["fgsm"]
-    assert ev.results.rates()["m"]["single_pixel"] >= 0
-
-
-def test_a_module_with_one_layer_in_training_mode_is_refused() -> None:
-    network = in_torch()
-    network[1].train()
-    with pytest.raises(UsageError, match="training mode"):
-        rc.wrap(network, device="cpu")
 
 
 # no networks ----------------------------------------------------------------------------------------------------------
 
 
-def of_scikit_learn(images: Any, labels: Any) -> Any:
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
-    return make_pipeline(StandardScaler(), LogisticRegression(max_iter=300)).fit(images, labels).predict_proba
+def flat(images: NDArray[np.float32]) -> NDArray[np.float32]:
+    return images.reshape(len(images), -1)
 
 
-def of_xgboost(images: Any, labels: Any) -> Any:
-    classifier = library("xgboost").XGBClassifier(n_estimators=20, n_jobs=1)
-    return classifier.fit(images, labels).predict_proba
+def fitted(classifier: Any) -> Any:
+    """Return a classifier that is fitted to the images, and the logarithms of its probabilities."""
+    images = drawn()
+    probabilities = classifier.fit(flat(images), np.arange(N) % CLASSES).predict_proba
+    model = rc.wrap_functions(logits=lambda x: probabilities(flat(x)), outputs="probabilities")
+    return model, rc.wrap_functions(logits=lambda x: np.log(probabilities(flat(x))))
+
+
+def of_scikit_learn() -> Any:
+    linear, preprocessing = library("sklearn.linear_model"), library("sklearn.preprocessing")
+    make_pipeline = library("sklearn.pipeline").make_pipeline
+    return fitted(make_pipeline(preprocessing.StandardScaler(), linear.LogisticRegression(max_iter=300)))
+
+
+def of_two_classes() -> Any:
+    svm = library("sklearn.svm").SVC().fit(flat(drawn()), np.arange(N) % 2)
+
+    def both(x: Any) -> Any:
+        z = svm.decision_function(flat(x))
+        return np.stack([0 * z, z], axis=1)
+
+    model = rc.wrap_functions(logits=lambda x: svm.decision_function(flat(x)), outputs="binary-logit")
+    return model, rc.wrap_functions(logits=both)
 
 
 PROBABILITIES = (
     'rc.wrap_functions(logits=lambda x: fitted.predict_proba(x.reshape(len(x), -1)), outputs="probabilities")'
 )
-NO_GRADIENT = "a comparison; gradient attacks are not applicable"
 FITTED = [
     Other("a pipeline of scikit-learn, with scaling inside", PROBABILITIES, of_scikit_learn, NO_GRADIENT),
-    Other("XGBoost", PROBABILITIES, of_xgboost, NO_GRADIENT),
+    Other(
+        "XGBoost",
+        PROBABILITIES,
+        lambda: fitted(library("xgboost").XGBClassifier(n_estimators=20, n_jobs=1)),
+        NO_GRADIENT,
+    ),
+    Other(
+        "two classes of scikit-learn, by a decision function",
+        'rc.wrap_functions(logits=lambda x: svm.decision_function(x.reshape(len(x), -1)), outputs="binary-logit")',
+        of_two_classes,
+    ),
 ]
 
-
-@parametrize(FITTED)
-def test_a_classifier_that_is_no_network(case: Case) -> None:
-    train, test = (rc.load_dataset("digits", split=split) for split in ("train", "test"))
-    small, images = (np.ascontiguousarray(data.images[:, 2::4, 2::4]) for data in (train, test))
-    answer = case.make(small.reshape(len(small), -1), train.labels)
-    model = rc.wrap_functions(logits=lambda x: answer(x.reshape(len(x), -1)), outputs="probabilities")
-    assert (rc.predict(model, images) == test.labels).mean() > 0.8
-    suite = {"walk": rc.attacks.Boundary(iterations=3)}
-    ev = rc.evaluate({"m": model}, images[:40], test.labels[:40], suite=suite, n=4, repeats=1, progress=False)
-    assert (ev.success_rate > 0).all()
-
-
-@pytest.mark.brought(
-    group="Other models",
-    what="two classes of scikit-learn, by a decision function",
-    typed='rc.wrap_functions(logits=lambda x: svm.decision_function(x.reshape(len(x), -1)), outputs="binary-logit")',
-    got="a comparison",
-)
-def test_two_classes() -> None:
-    from sklearn.svm import SVC
-
-    data = rc.load_dataset("digits")
-    flat = data.images.reshape(len(data.images), -1)
-    svm = SVC().fit(flat[:200], data.labels[:200] > 4)
-    model = rc.wrap_functions(logits=lambda x: svm.decision_function(x.reshape(len(x), -1)), outputs="binary-logit")
-    np.testing.assert_array_equal(rc.predict(model, data.images), svm.predict(flat))
+CASES = [*TORCH, *KERAS, *JAX, *MESSAGES, *FILES, *FITTED]

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import robustcmp as rc
-from robustcmp.deployments.onnx_files import write_onnx
+from robustcmp.deployments.onnx_files import _write_onnx
 from robustcmp.frameworks import get_framework
 from robustcmp.models.classifier import Classifier
 from robustcmp.networks.architecture import (
@@ -81,7 +81,7 @@ def test_any_network_answers_as_its_source(
 ) -> None:
     pytest.importorskip("torch")
     weights = random_weights(architecture, seed)
-    write_onnx(architecture, weights, path := tmp_path / "x.onnx")
+    _write_onnx(architecture, weights, path := tmp_path / "x.onnx")
     adapter = get_framework("torch")
     native = adapter.build(architecture, 0, "cpu")
     adapter.set_weights(native, architecture, weights)

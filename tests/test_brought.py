@@ -1,0 +1,32 @@
+"""What people bring: it is compared and gives the figures of its plain form, or a message says what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from brought import LANGUAGES, Case, attacks, defences, images, models, parametrize
+
+from robustcmp.errors import RobustcmpError
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:torch.meshgrid:UserWarning"),  # by Foolbox's SpatialAttack
+    pytest.mark.filterwarnings("ignore:.*(torch.ao.quantization|torch.jit).*:DeprecationWarning"),
+    # Keras reads its own variables in a way that NumPy 2 warns of, when it saves them.
+    pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning"),
+]
+
+
+@parametrize([*models.CASES, *images.CASES, *attacks.CASES, *defences.CASES])
+def test_what_people_bring(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip(LANGUAGES.get(case.group, "numpy"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
+    if case.message:
+        with pytest.raises(RobustcmpError, match=case.message) as caught:
+            case.make()
+        assert "\n" not in str(caught.value)
+        return
+    for figures, expected in case.figures(case.make(), case):
+        np.testing.assert_allclose(figures, expected, atol=case.near)
