@@ -761,7 +761,7 @@ def compare_files(brought: Any, case: Case) -> Figures:
 FILES = [
     PyTorch(
         "a TorchScript or torch.export file that you trust",
-        "robustcmp eval --weights torch=nets:mine",
+        "robustcmp gate old.pt new.pt …",
         torch_file,
         figures=compare_files,
     ),
