@@ -265,16 +265,20 @@ def test_answers_and_gradients_are_asked_exactly(
 
 
 @pytest.mark.parametrize(("name", "on", "off"), [("allow_tf32", True, False), ("fp32_precision", "tf32", "ieee")])
-def test_torchs_tf32_is_switched_off(name: str, on: bool | str, off: bool | str) -> None:
+def test_torchs_tf32_is_off_until_the_last_thread_has_gone(name: str, on: bool | str, off: bool | str) -> None:
     """In a process of its own, as torch does not forget which of its two APIs was used."""
     code = f"""
 import torch
-from robustcmp.frameworks.torch import _switch_tf32_off
+from robustcmp.frameworks.torch import _NoTF32
 cudnn = torch.backends.cudnn.conv if "{name}" == "fp32_precision" else torch.backends.cudnn
 switches = cudnn, torch.backends.cuda.matmul
 for switch in switches:
     switch.{name} = {on!r}
-_switch_tf32_off()
+tf32 = _NoTF32()
+with tf32:
+    with tf32:
+        pass
+    print([switch.{name} for switch in switches])
 print([switch.{name} for switch in switches])
 """
     import torch
@@ -282,7 +286,7 @@ print([switch.{name} for switch in switches])
     if not hasattr(torch.backends, "fp32_precision"):
         pytest.skip("this torch has none")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == str([off, off])
+    assert done.stdout.splitlines() == [str([off, off]), str([on, on])]
 
 
 @pytest.mark.parametrize("n", [1, 5, 64, 512, 513, 1000, 10_000])

@@ -17,14 +17,14 @@ ROOT = Path(__file__).parents[1]
 OTHER = ("tests", "validation", "benchmarks", "tools", "docs")
 CEILINGS = {
     "modules in src": 203,
-    "statements in src": 19_430,
-    "definitions in src": 1_481,
-    "public definitions in src": 754,
+    "statements in src": 18_988,
+    "definitions in src": 1_415,
+    "public definitions in src": 659,
     "participle functions in src": 20,
     "vague names in src": 3,
-    "tuple assignments in src": 55,
+    "tuple assignments in src": 38,
     "imports of private names in src": 0,
-    "statements in other Python": 18_750,
+    "statements in other Python": 18_600,
     "public members of Evaluation": 30,
     "options of eval": 25,
 }

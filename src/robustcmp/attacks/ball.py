@@ -74,7 +74,8 @@ def measure(moves: NDArray[np.floating[Any]], norm: Norm) -> NDArray[np.float64]
         size = np.sqrt(np.square(moves, dtype=np.float64).sum(axis=(1, 2, 3), keepdims=True))
     else:
         size = np.abs(moves).max(axis=(1, 2, 3), keepdims=True)
-    return size.astype(np.float64)
+    lengths: NDArray[np.float64] = size.astype(np.float64)
+    return lengths
 
 
 def search_in_turn(

@@ -326,7 +326,8 @@ class _Walk:
     def fools(self, rows: Rows, points: NDArray[np.floating[Any]]) -> NDArray[np.bool_]:
         """Ask the model, once for each row."""
         self._queries[rows] += 1
-        return self._classifier.predict(self._as_images(points)) != self._labels[rows]
+        fooled: NDArray[np.bool_] = self._classifier.predict(self._as_images(points)) != self._labels[rows]
+        return fooled
 
     def _as_images(self, points: NDArray[np.floating[Any]]) -> Images:
         """Return points as the model sees them; good until the next call."""
@@ -392,14 +393,16 @@ class _Statistic:
 
     def mean(self, rows: Rows) -> NDArray[np.float64]:
         """The share of yes among the last answers; it means something where the window is full."""
-        return self._answers[rows].mean(axis=1)
+        means: NDArray[np.float64] = self._answers[rows].mean(axis=1)
+        return means
 
     def clear(self, rows: Rows) -> None:
         self._count[rows] = 0
 
 
 def _dots(a: Points, b: Points) -> NDArray[np.float64]:
-    return np.einsum("ij,ij->i", a, b)
+    dots: NDArray[np.float64] = np.einsum("ij,ij->i", a, b)
+    return dots
 
 
 def _norms(points: Points) -> NDArray[np.float64]:

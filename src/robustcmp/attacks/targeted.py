@@ -208,7 +208,8 @@ def _step_to_boundary(
     lengths = [np.maximum(measure(step[:, :, None, None], norm)[:, :, 0, 0], 1e-8) for step in (from_point, from_clean)]
     share = np.minimum(lengths[0] / (lengths[0] + lengths[1]), MOST_TOWARDS_CLEAN)
     moved = (x + OVERSHOOT * from_point) * (1 - share) + (start + OVERSHOOT * from_clean) * share
-    return np.clip(moved, *bounds).astype(np.float32).reshape(point.shape)
+    stepped: Images = np.clip(moved, *bounds).astype(np.float32).reshape(point.shape)
+    return stepped
 
 
 def _project_onto_plane(
@@ -235,7 +236,8 @@ def _project_onto_plane(
         closed = np.where(stopped, total, 0).sum(axis=1, keepdims=True)
         moving = np.where(stopped, 0, rate).sum(axis=1, keepdims=True)
         longer = (needed - closed) / np.maximum(moving, 1e-200)
-    return direction * np.minimum(length * speed, room)
+    projected: NDArray[np.float64] = direction * np.minimum(length * speed, room)
+    return projected
 
 
 def _targeted_margin(logits: Logits, labels: Labels, targets: Labels) -> LossAndGradient:

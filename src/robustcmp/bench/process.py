@@ -80,7 +80,8 @@ def run(job: Job, threads: int) -> dict[str, Any]:
         "seconds": round(seconds, 6),
         "ready_seconds": round(max(0.0, ready - start), 6),
     }
-    return fields | result
+    record: dict[str, Any] = fields | result
+    return record
 
 
 def measure(connection: Connection[Any, Any]) -> None:

@@ -24,6 +24,7 @@ def run_module(name: str) -> int:
     def run() -> int:
         from importlib import import_module
 
-        return import_module(f".{name}", __package__).main()
+        status: int = import_module(f".{name}", __package__).main()
+        return status
 
     return run_process(run, f"robustcmp.{name}")

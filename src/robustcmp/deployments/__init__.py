@@ -29,7 +29,8 @@ ALSO = {"onnx": "onnxruntime", "tflite": "litert", "tensorflowjs": "tfjs"}
 def runtime(name: str) -> Runtime:
     """Return the runtime of that name."""
     module = import_module(f".{MODULES[name]}", __name__)
-    return module.RUNTIME
+    adapter: Runtime = module.RUNTIME
+    return adapter
 
 
 def names() -> list[str]:

@@ -126,7 +126,8 @@ def _convert(network: Any, shape: tuple[int, ...], kind: str, calibration: NDArr
             converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]  # all of it, or an error
             converter.inference_input_type = converter.inference_output_type = tf.int8
         with silence():
-            return converter.convert()
+            content: bytes = converter.convert()
+            return content
     except Exception as error:  # a layer of a user's own can raise anything
         raise DeploymentError(
             f"TensorFlow cannot convert this network to litert{kind and f'-{kind}'}: {type(error).__name__}: "

@@ -195,7 +195,8 @@ class OnnxFile:
                 _import_onnx().external_data_helper.load_external_data_for_tensor(array, str(self.path.parent))
                 array.ClearField("external_data")
                 array.ClearField("data_location")
-            return self._model.SerializeToString()
+            content: bytes = self._model.SerializeToString()
+            return content
 
     def read_levels(self) -> tuple[float, float] | None:
         """Return the smallest and the largest value that a quantised input can store; None for an input of floats."""

@@ -141,7 +141,8 @@ class _Network(Session):
 
     def _ask(self, x: NDArray[Any]) -> NDArray[Any]:
         try:
-            return self._session.run([self._output], {self.input: x})[0]
+            logits: NDArray[Any] = self._session.run([self._output], {self.input: x})[0]
+            return logits
         except Exception as error:  # its own classes, of several kinds
             raise DeploymentError(f"{self._path} failed on {len(x)} images: {in_one_line(error)}") from None
 

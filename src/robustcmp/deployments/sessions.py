@@ -138,7 +138,8 @@ class Layout:
         elif order == "flat":
             images = images.reshape(len(images), -1)
         if self.dtype == "uint8":
-            return np.clip(np.rint(images * BYTES), 0, BYTES).astype(np.uint8)
+            array: NDArray[Any] = np.clip(np.rint(images * BYTES), 0, BYTES).astype(np.uint8)
+            return array
         return images if self.dtype == "float32" else images.astype(self.dtype)
 
 

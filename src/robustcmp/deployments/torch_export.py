@@ -205,7 +205,8 @@ def _in_numpy(function: Any) -> Any:
             torch.set_num_threads(cores())
             try:
                 with as_usual():
-                    return function(torch.from_numpy(batch).permute(0, 3, 1, 2)).numpy()
+                    logits: NDArray[np.float32] = function(torch.from_numpy(batch).permute(0, 3, 1, 2)).numpy()
+                    return logits
             finally:
                 torch.set_num_threads(threads)
 

@@ -140,7 +140,8 @@ def get_framework(name: str) -> TrainableFramework:
 @cache
 def _adapter(name: str) -> Framework:
     if name in (*NAMES, "numpy"):
-        return import_module(f".{name}", __name__).FRAMEWORK
+        adapter: Framework = import_module(f".{name}", __name__).FRAMEWORK
+        return adapter
     from .hosted import Hosted
 
     return Hosted(name, partial(environments.start, name))

@@ -203,7 +203,8 @@ def _of_layers(layers: tuple[Layer, ...]) -> Apply:
 
 
 def _logits(apply: Apply, parameters: Any, x: jax.Array) -> jax.Array:
-    return as_tensor(apply(parameters, x))
+    logits: jax.Array = as_tensor(apply(parameters, x))
+    return logits
 
 
 _of_design = jax.jit(_logits, static_argnums=0)
@@ -260,7 +261,8 @@ def _normalise(layer: BatchNorm, parameters: Parameters, x: jax.Array, measured:
 def _float64() -> AbstractContextManager[None]:
     """Let float64 be float64 for a while, in this thread; JAX makes it float32 otherwise."""
     where: Any = jax if hasattr(jax, "enable_x64") else jax.experimental
-    return where.enable_x64(True)
+    switched: AbstractContextManager[None] = where.enable_x64(True)
+    return switched
 
 
 def _full_precision(function: Function) -> Function:
@@ -268,7 +270,8 @@ def _full_precision(function: Function) -> Function:
 
     def precise(x: jax.Array) -> jax.Array:
         with jax.default_matmul_precision("float32"):
-            return function(x)
+            logits: jax.Array = function(x)
+            return logits
 
     return precise
 
@@ -296,7 +299,8 @@ class _Jax(TrainableFramework):
         (device,) = like.devices()
         # device_put may alias NumPy's memory on the CPU, which the caller may change before it is read.
         with _float64() if array.dtype == np.float64 else nullcontext():
-            return jax.device_put(np.array(array), device)
+            tensor: jax.Array = jax.device_put(np.array(array), device)
+            return tensor
 
     def array(self, tensor: Any) -> NDArray[Any]:
         return np.array(tensor)
@@ -311,12 +315,14 @@ class _Jax(TrainableFramework):
 
         def made(*tensors: jax.Array) -> jax.Array:
             with _float64():
-                return compiled(*tensors)
+                images: jax.Array = compiled(*tensors)
+                return images
 
         return made
 
     def full_precision(self, like: Any) -> AbstractContextManager[None]:
-        return jax.default_matmul_precision("float32")
+        precision: AbstractContextManager[None] = jax.default_matmul_precision("float32")
+        return precision
 
     def is_on_gpu(self, like: Any) -> bool:
         (device,) = like.devices()
@@ -324,7 +330,8 @@ class _Jax(TrainableFramework):
 
     def pullback(self, function: Function) -> Pullback:
         def pull_back(x: jax.Array, v: jax.Array) -> jax.Array:
-            return jax.vjp(function, x)[1](v)[0]
+            gradient: jax.Array = jax.vjp(function, x)[1](v)[0]
+            return gradient
 
         return pull_back
 

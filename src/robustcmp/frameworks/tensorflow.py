@@ -134,7 +134,8 @@ class _TensorFlow(TrainableFramework):
 
     @cache  # noqa: B019, there is one TensorFlow
     def maker(self, make: Make, bounds: Bounds) -> Function:
-        return tf.function(super().maker(make, bounds), reduce_retracing=True, autograph=False)
+        program: Function = tf.function(super().maker(make, bounds), reduce_retracing=True, autograph=False)
+        return program
 
     def is_on_gpu(self, like: Any) -> bool:
         return "GPU" in like.device
@@ -301,7 +302,8 @@ def _program(native: Any) -> Function:
             "expected a keras.Model, a tf.function, or what tf.saved_model.load returns, received "
             f"{type(native).__name__}"
         )
-    return native
+    program: Function = native
+    return program
 
 
 def _parameters(native: Any) -> list[NDArray[Any]] | None:

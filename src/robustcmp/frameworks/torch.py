@@ -6,6 +6,7 @@ import copy
 import io
 import logging
 import sys
+import threading
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -63,29 +64,51 @@ def _device(name: Device) -> torch.device:
     return torch.device("cuda")
 
 
+class _NoTF32:
+    """Switches TF32 off for a while: it keeps 10 bits of mantissa, too few for a comparison of near ties.
+
+    The switch is the whole process's. So the first thread that comes turns it, and the last that goes turns it back.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._former: list[tuple[Any, str, Any]] = []
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._inside:
+                self._former = self._switches()
+                for backend, name, _ in self._former:
+                    setattr(backend, name, False if name == "allow_tf32" else "ieee")
+            self._inside += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                for backend, name, value in self._former:
+                    setattr(backend, name, value)
+
+    def _switches(self) -> list[tuple[Any, str, Any]]:
+        cudnn = torch.backends.cudnn
+        matmul = torch.backends.cuda.matmul
+        try:
+            return [(backend, "allow_tf32", backend.allow_tf32) for backend in (cudnn, matmul)]
+        except RuntimeError:  # the caller has used the newer names, and torch refuses to mix the two
+            newer: Any = (cudnn.conv, cudnn.rnn, matmul)  # type: ignore[attr-defined]
+            return [(backend, "fp32_precision", backend.fp32_precision) for backend in newer]
+
+
+_NO_TF32 = _NoTF32()
+
+
 @contextmanager
 def _full_precision(device: torch.device) -> Iterator[None]:
-    """Switch off what the caller may have switched on: autocast, inference mode, and TF32 for good."""
-    if device.type == "cuda":
-        _switch_tf32_off()
-    with torch.inference_mode(False), torch.autocast(device.type, enabled=False):
+    """Switch off what the caller may have switched on: autocast, inference mode, and TF32."""
+    tf32 = _NO_TF32 if device.type == "cuda" else nullcontext()
+    with torch.inference_mode(False), torch.autocast(device.type, enabled=False), tf32:
         yield
-
-
-def _switch_tf32_off() -> None:
-    """Switch TF32 off in this process: it keeps 10 bits of mantissa, too few for a comparison of near ties."""
-    cudnn = torch.backends.cudnn
-    matmul = torch.backends.cuda.matmul
-    try:
-        switches = [backend.allow_tf32 for backend in (cudnn, matmul)]
-    except RuntimeError:  # the caller has used the newer names, and torch refuses to mix the two
-        newer: Any = (cudnn.conv, cudnn.rnn, matmul)  # type: ignore[attr-defined]
-        for backend in newer:
-            backend.fp32_precision = "ieee"
-    else:
-        if any(switches):
-            cudnn.allow_tf32 = False
-            matmul.allow_tf32 = False
 
 
 @contextmanager
@@ -145,7 +168,8 @@ class _Torch(TrainableFramework):
         return torch.tensor(array, device=like.device)
 
     def array(self, tensor: Any) -> NDArray[Any]:
-        return tensor.detach().cpu().numpy()
+        array: NDArray[Any] = tensor.detach().cpu().numpy()
+        return array
 
     def fill_size(self, n: int) -> int:
         return round_up(n, 16)  # oneDNN keeps what it has made for each size
@@ -266,7 +290,8 @@ class _Torch(TrainableFramework):
             if x.requires_grad:
                 # The passes of a mean would all be kept in memory until their gradient: each is asked again for it.
                 ask = partial(checkpoint, ask, use_reentrant=False, preserve_rng_state=False)
-            return ask(x)
+            logits: torch.Tensor = ask(x)
+            return logits
 
         return answer
 
@@ -301,7 +326,8 @@ class _Torch(TrainableFramework):
             with torch.set_grad_enabled(x.requires_grad or _gradient_wanted.get()):
                 # A copy, as a module may write into its images. torch.compile warns of gradients of one.
                 copy_needed = not (compiled and x.requires_grad)
-                return as_tensor(module(x.to(dtype, copy=copy_needed)))
+                logits: torch.Tensor = as_tensor(module(x.to(dtype, copy=copy_needed)))
+                return logits
 
         return function, torch.zeros(0, dtype=torch.float32, device=where)
 
@@ -484,7 +510,8 @@ class _Residual(torch.nn.Module):
         self.shortcut = shortcut
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.layers(x) + self.shortcut(x)
+        total: torch.Tensor = self.layers(x) + self.shortcut(x)
+        return total
 
 
 def _build_sequential(layers: tuple[Layer, ...], shapes: dict[str, Shape]) -> torch.nn.Sequential:
@@ -566,7 +593,8 @@ class _Traceable(torch.nn.Module):
         self._function = function
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self._function(x)
+        logits: torch.Tensor = self._function(x)
+        return logits
 
 
 class _Trainer(Trainer):

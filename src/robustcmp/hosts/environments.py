@@ -112,7 +112,8 @@ def describe(name: str) -> dict[str, str]:
         raise unknown("host", name, known())
     if not is_ready(name):
         raise UsageError(f"the host {name!r} has no environment yet. Create it with: robustcmp hosts create {name}")
-    return json.loads((directory() / name / READY).read_text(encoding="utf-8"))
+    description: dict[str, str] = json.loads((directory() / name / READY).read_text(encoding="utf-8"))
+    return description
 
 
 def start(name: str) -> HostProcess:

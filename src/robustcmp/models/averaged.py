@@ -135,4 +135,5 @@ class _MeanOfPasses:
                     f"{tuple(answer.shape)}"
                 )
             answers.append(answer)
-        return ep.stack(answers)
+        logits: ep.Tensor = ep.stack(answers)
+        return logits

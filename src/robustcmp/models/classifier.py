@@ -228,7 +228,8 @@ class Classifier:
             return np.zeros(0, np.int64)
         logits = _check_rows(self._join(forward, *arrays))
         check_finite(logits)
-        return logits.argmax(axis=1)
+        classes: NDArray[np.int64] = logits.argmax(axis=1)
+        return classes
 
     @property
     def on_gpu(self) -> bool:
@@ -285,7 +286,8 @@ class Classifier:
         _, exponents = np.frexp(np.abs(v).max(axis=1))
         x, filled_v = self._fill(self._to_layout(images), np.ldexp(v, -exponents[:, None]))
         gradient = self.framework.vjp(pullback, x, filled_v, self._like)
-        return np.ldexp(gradient[: len(images)], exponents[:, None, None, None])
+        scaled: NDArray[np.float32] = np.ldexp(gradient[: len(images)], exponents[:, None, None, None])
+        return scaled
 
     def _ask_and_pull_back(
         self,

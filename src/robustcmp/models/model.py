@@ -392,7 +392,8 @@ def predict_outside(classifier: Classifier, images: NDArray[np.float32]) -> NDAr
     if not isinstance(model, Model):
         raise ModelError("the model was not wrapped by robustcmp, so its network is not known")
     logits = classifier.ask(model.without_preprocessing, preprocess(classifier, images, *model.wrapped_as))
-    return logits.argmax(axis=1)
+    classes: NDArray[np.int64] = logits.argmax(axis=1)
+    return classes
 
 
 def logits_outside(classifier: Classifier, model: Model, inputs: NDArray[np.float32]) -> NDArray[np.float32]:

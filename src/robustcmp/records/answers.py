@@ -73,7 +73,8 @@ class Checked(msgspec.Struct, frozen=True):
 
     def to_json(self) -> dict[str, Any]:
         """Return it in JSON's types."""
-        return msgspec.to_builtins(self)
+        fields: dict[str, Any] = msgspec.to_builtins(self)
+        return fields
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Checked:
