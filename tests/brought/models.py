@@ -489,7 +489,7 @@ def keras_file(layer: Any) -> None:
     load_file("a.h5", "tensorflow")
 
 
-PROGRAM = "the message: it is a program, which could run code; save its weights, or return it from module:function"
+PROGRAM = "the message: it is a program, which could run code; torch-program=FILE runs it in a process of its own"
 CUT = r"returns probabilities.*Cut its last softmax with .*cut_softmax=True"
 MESSAGES = [
     PyTorch(

@@ -8,11 +8,6 @@ from brought import images, library
 from brought import models as brought_models
 
 
-def scripted() -> Any:
-    """Load the program `a.pt`."""
-    return library("torch").jit.load("a.pt")
-
-
 def torch_network() -> Any:
     return brought_models.in_torch()
 
