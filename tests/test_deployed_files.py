@@ -244,7 +244,7 @@ def test_levels_of_an_onnx_file_for_other_images_are_one_error(zoo_model: Any, d
 
     path = tmp_path / "x.onnx"
     onnxruntime.RUNTIME.convert(rc.wrap(Centred().eval()), "int8-minmax", 2 * digits.images[:50] - 1, path)
-    with pytest.raises(DeploymentError, match=r"made for images from -1\.004 to .*FILE,mean=MEAN,std=STD"):
+    with pytest.raises(DeploymentError, match=r"is quantised for images from -1\.004 to .*FILE,mean=MEAN,std=STD"):
         rc.open_deployed(path, "onnxruntime")
     model = rc.open_deployed(path, "onnxruntime", preprocessing={"mean": 0.5, "std": 0.5})
     expected = (rc.predict(zoo_model("torch", "lenet1"), digits.images) == digits.labels).mean()
@@ -463,7 +463,7 @@ BAD = {
     "one number": (
         linear(nodes=[onnx.helper.make_node("ReduceSum", ["y"], ["o"], keepdims=0)],
                outputs=[onnx.helper.make_tensor_value_info("o", FLOAT, [])]),
-        "with 8 rows of numbers",
+        "should return 8 rows of numbers",
     ),
 }  # fmt: skip
 

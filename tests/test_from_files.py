@@ -401,7 +401,7 @@ def test_a_file_of_a_network_for_normalised_images(
         ("torch=own.npz,mean=1,mean=2", "torch=own.npz,mean=1,mean=2: expected each property once"),
         ("torch=own.npz,meen=1", "there is no file own.npz,meen=1"),
         ("torch=nets:trained,mean=0.1", "let nets:trained return robustcmp.wrap(network, preprocessing="),
-        ("onnxruntime=own.onnx,softmax", "has to return logits"),
+        ("onnxruntime=own.onnx,softmax", "leave ,softmax out"),
         ("numpy=nets:logistic,softmax", "let nets:logistic return logits, or robustcmp.wrap_functions"),
     ],
 )

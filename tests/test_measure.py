@@ -260,7 +260,7 @@ def test_each_repetition_has_a_random_order_of_its_own() -> None:
         ({"repetitions": 0}, "repetitions should be 1 or more"),
         ({"epochs": 0}, "epochs should be more than 0"),
         ({"threads": 4096}, "threads should be at most"),
-        ({"deployments": ["onnxruntime"]}, "deployments and models are for predictions"),
+        ({"deployments": ["onnxruntime"]}, "deployments and models cannot be trained"),
         ({"what": "predict", "images": [16]}, "images should be at least the largest batch size, 32, received 16"),
         ({"what": "predict", "images": []}, "the largest batch size, 32, received 0"),
         ({"what": "predict", "deployments": ["onnxruntime-int9"]}, "unknown"),
