@@ -319,7 +319,7 @@ def check_preprocessing(preprocessing: dict[str, Any] | None) -> dict[str, Any] 
         value = settings.get(key)
         if value is not None:
             is_tensor = not isinstance(value, (list, tuple, float, int, np.generic, np.ndarray))
-            settings[key] = np.asarray(ep.astensor(value).numpy() if is_tensor else value, np.float32)
+            settings[key] = np.array(ep.astensor(value).numpy() if is_tensor else value, np.float32)
     return settings
 
 
