@@ -14,7 +14,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError
 from contextlib import ExitStack, contextmanager, suppress
-from functools import cache
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -279,17 +278,14 @@ class _About(NamedTuple):
                 continue
             if name not in self.frameworks:
                 return name
-            if self.frameworks[name] != _versions(name):
+            if self.frameworks[name] != frameworks.versions(name):
                 return f"{name} in the version of this process"
         return "a GPU" if needs.device == "cuda" and not self.has_gpu else ""
 
 
-_versions = cache(frameworks.versions)  # looking them up takes milliseconds
-
-
 def _describe_worker(dask_worker: Any) -> _About:
     """Return what a worker can do, without importing a framework; Dask passes it by this name."""
-    versions = {name: _versions(name) for name in frameworks.available()}
+    versions = {name: frameworks.versions(name) for name in frameworks.available()}
     has_gpu = os.path.exists("/proc/driver/nvidia/version") and os.environ.get("CUDA_VISIBLE_DEVICES") != ""
     return _About(str(dask_worker.name), own_version(), versions, has_gpu)
 
