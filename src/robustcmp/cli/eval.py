@@ -622,14 +622,14 @@ def _introduce(comparison: _Comparison, suite: Suite, options: Namespace, repeat
     lines = list(comparison.trainings)
     wanted = options.images or suite.images
     if wanted < suite.images and wanted == IMAGES.get(data.name):
-        lines.append(f"{wanted} images of {data.name} are attacked (--images {len(data.images)} attacks all)")
+        lines.append(f"{wanted} images of {data.name} are attacked (all of them: --images {len(data.images)})")
     if len(data.images) < wanted:
         lines.append(f"{data.name} has {len(data.images)} test images, fewer than the {wanted:,} requested")
     trainings = min(map(len, comparison.origins.values()))
     random = max((repeats[name] for name, attack in suite.attacks.items() if not attack.deterministic), default=1)
     if trainings > 1 and random > 1 and not options.repeats:
         lines.append(
-            f"the {random} repeats of each random attack are spread over the {trainings} trainings of a framework "
-            f"(--repeats {random} runs all of them on every training)"
+            f"the {trainings} trainings of a framework share the {random} repeats of a random attack "
+            f"(all repeats on each: --repeats {random})"
         )
     return lines
