@@ -31,7 +31,7 @@ from robustcmp.runs import dask
 from robustcmp.sources.from_files import FromFile
 from robustcmp.sources.from_zoo import FromZoo
 
-pytest.importorskip("distributed")
+distributed = pytest.importorskip("distributed")
 
 MODELS = {"a": made("sound"), "b": made("other"), "home": planted.sound(0.45)}
 
@@ -102,15 +102,29 @@ def test_what_a_worker_lacks_is_named() -> None:
 
 
 @pytest.mark.usefixtures("none_left")
-def test_workers_and_home_give_the_same_bits(evaluate: Evaluate, tmp_path: Path) -> None:  # noqa: F811
+def test_workers_and_home_give_the_same_bits(
+    evaluate: Evaluate,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     here = evaluate(MODELS, out=tmp_path / "here")
     progress = Watching(lambda: None)
+    asked: list[str] = []
+    run = distributed.Client.run
+
+    def count(client: Any, function: Any, *given: Any, **options: Any) -> Any:
+        if function is dask._describe_worker:
+            asked.extend(options["workers"])
+        return run(client, function, *given, **options)
+
+    monkeypatch.setattr(distributed.Client, "run", count)
     there = evaluate(MODELS, "dask:2", progress=progress)
     assert answers(here.results.run.directory) == answers(there.results.run.directory)
     costs = there.costs
     assert set(costs[costs.model == "home"].worker) == {""}
     assert set(costs[costs.model != "home"].worker) <= {"0", "1"}
     assert progress.asked_of["walk"] > 0
+    assert len(set(asked)) == len(asked) == 2  # what a worker can do is asked of it once
 
 
 @pytest.mark.slow

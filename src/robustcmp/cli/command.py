@@ -30,7 +30,7 @@ COMMANDS = {
     "gate": "decide whether a new model may replace an old one",
     "train": "train a model with a recipe of the zoo",
     "bench": "measure training and prediction",
-    "report": "write a run as a page, text, CSV, Parquet, JSON, LaTeX or BibTeX",
+    "report": "write a run as a page, text, CSV, JSON, LaTeX or BibTeX",
     "plan": "plan a comparison that detects a difference",
     "list": "list models, suites, datasets, runs, hosts or deployments",
     "verify": "check that every file of a run is as it was written",
