@@ -37,7 +37,6 @@ IMAGES[::2, 0, 0, 0] = 0.9
 IMAGES[-1, 0, 0, 0] = 0.4  # the second model is wrong
 LABELS = np.arange(N) % 2
 WEIGHTS = Path(str(SHIPPED)) / "weights" / "lenet1-digits-jax-default-0.h5"
-Evaluate = Callable[..., rc.Evaluation]
 Damage = Callable[[h5py.File], object]
 
 
