@@ -32,6 +32,7 @@ class _About(msgspec.Struct):
     recipe: str | None = None
     command: str | None = None
     data_notes: list[str] = []
+    classes: list[str] = []
 
 
 class _Suite(msgspec.Struct):
