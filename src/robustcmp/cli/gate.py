@@ -51,7 +51,7 @@ def _parser() -> Parser:
         "--within",
         type=read_time,
         metavar="TIME",
-        help="choose images and attacks that take at most this long on this machine, as 90s, 10m or 1h",
+        help="choose images and attacks that take at most this long on this machine: 90s, 10m or 1h",
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="the attacks' seed")
     parser.add_argument("--out", metavar="DIR", help="the run's directory (default: named after the models)")
