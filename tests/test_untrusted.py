@@ -232,7 +232,7 @@ def refused(reader: str, content: str | bytes, directory: Path, message: str) ->
     """See that a file is an error that names it."""
     path = directory / "mine.toml"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    with within(5), pytest.raises(UsageError, match=message) as caught:
+    with within(60), pytest.raises(UsageError, match=message) as caught:
         READERS[reader][1](path)
     assert "mine.toml" in str(caught.value)
 
@@ -288,7 +288,7 @@ def test_what_is_no_file(reader: str, kind: str, tmp_path: Path) -> None:
         path.mkdir()
     elif kind == "name":
         path = tmp_path / "mi\0ne.toml"
-    with within(5), pytest.raises(UsageError, match=r"cannot be read|without control characters"):
+    with within(60), pytest.raises(UsageError, match=r"cannot be read|without control characters"):
         READERS[reader][1](path)
 
 
@@ -347,7 +347,7 @@ def test_the_limits_hold_for_calls_as_well() -> None:
         lambda: rc.evaluate({"a": None}, images, labels, n=10**12),  # type: ignore[dict-item]
         lambda: rc.fit("lenet1", framework="torch", dataset="digits", epochs=10**9),
     ):
-        with within(5), pytest.raises(UsageError, match="should be at most"):
+        with within(60), pytest.raises(UsageError, match="should be at most"):
             make()
 
 

@@ -52,6 +52,7 @@ class BoundaryWithin(Boundary):
 
     semantics = 1
     in_indicator = False
+    compares_distances = False
     check_names = ()
     start = ""
 

@@ -612,6 +612,7 @@ def _from_files(options: Namespace) -> _Comparison:
         "dataset": data.name,
         "recipe": None,
         "data": data.digest,
+        "classes": list(data.class_names),
     }
     if data.notes:
         about["data_notes"] = [f"{data.name}: {note}" for note in data.notes]
