@@ -101,10 +101,6 @@ class Runtime(ABC):
         """Return the files that hold a part of a network, beside its main file."""
         return []
 
-    def marks(self, path: Path) -> list[Path]:
-        """Return the files that belong to a network's main file and hold no part of the network."""
-        return []
-
     @property
     def versions(self) -> list[str | None]:
         """The versions of the program and of what converts for it."""

@@ -36,8 +36,6 @@ from .silence import silence
 
 IDENTIFIER = slice(4, 8)
 """Where a file says what it is."""
-MOST_BYTES = 2**31 - 1
-"""Offsets within a file have 32 bits and a sign."""
 
 
 class _LiteRT(Runtime):
@@ -65,7 +63,7 @@ class _LiteRT(Runtime):
         write_bytes_atomically(path, _convert(network, shape, kind, images))
 
     def load(self, path: Path) -> Session:
-        content = read_network(path, MOST_BYTES)
+        content = read_network(path)
         if content[IDENTIFIER] != b"TFL3":
             raise DeploymentError(f"{path} is not a TFLite file. Convert the network again, or copy the file again.")
         return _Network(path, content)
@@ -126,8 +124,7 @@ def _convert(network: Any, shape: tuple[int, ...], kind: str, calibration: NDArr
             converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]  # all of it, or an error
             converter.inference_input_type = converter.inference_output_type = tf.int8
         with silence():
-            content: bytes = converter.convert()
-            return content
+            return bytes(converter.convert())
     except Exception as error:  # a layer of a user's own can raise anything
         raise DeploymentError(
             f"TensorFlow cannot convert this network to litert{kind and f'-{kind}'}: {type(error).__name__}: "

@@ -40,8 +40,6 @@ IR = 8  # of the same age
 PRODUCER = "robustcmp"
 IMAGES = "images"
 LOGITS = "logits"
-MOST_BYTES = 2**31 - 1
-"""A protocol buffer has less."""
 LOCATION = b"location"  # stands in every network that keeps values in other files
 ONE_FILE = "Or export one file, torch.onnx.export(..., external_data=False)."
 
@@ -70,9 +68,8 @@ def _write_onnx(architecture: Architecture, weights: Weights, path: Path) -> Non
     """Write a trained network as ONNX, in float32; the same network is always the same bytes."""
     onnx = _import_onnx()
     writer = _Writer(onnx, architecture, weights)
-    last = writer.layers(architecture.layers, IMAGES)
+    writer.layers(architecture.layers, IMAGES)
     writer.nodes[-1].output[0] = LOGITS
-    assert last
     height, width, channels = architecture.input_shape
     images = onnx.helper.make_tensor_value_info(IMAGES, onnx.TensorProto.FLOAT, ["batch", channels, height, width])
     logits = onnx.helper.make_tensor_value_info(LOGITS, onnx.TensorProto.FLOAT, ["batch", architecture.classes])
@@ -132,7 +129,9 @@ class _Writer:
         if order:
             array = array.transpose(order)
         elif name == "kernel" and layer in self._architecture.flat_shapes:
-            array = _rows_by_channel(array, self._architecture.flat_shapes[layer])
+            # The rows are to be in the order (C, H, W) instead of (H, W, C).
+            of_channels = array.reshape(*self._architecture.flat_shapes[layer], -1).transpose(2, 0, 1, 3)
+            array = of_channels.reshape(array.shape)
         self.arrays.append(self._onnx.numpy_helper.from_array(np.ascontiguousarray(array), whole))
         return whole
 
@@ -140,11 +139,6 @@ class _Writer:
         output = f"{layer.name}/{kind}"
         self.nodes.append(self._onnx.helper.make_node(kind, inputs, [output], name=output, **attributes))
         return output
-
-
-def _rows_by_channel(kernel: NDArray[Any], flattened: tuple[int, int, int]) -> NDArray[Any]:
-    """Return a dense kernel whose rows are in the order (C, H, W) instead of (H, W, C)."""
-    return kernel.reshape(*flattened, -1).transpose(2, 0, 1, 3).reshape(kernel.shape)
 
 
 # reading -------------------------------------------------------------------------------------------------------------
@@ -166,7 +160,7 @@ class OnnxFile:
 
     def __init__(self, path: Path):
         self.path = path
-        self._content = read_network(path, MOST_BYTES)
+        self._content = read_network(path)
 
     @cached_property
     def _model(self) -> Any:
@@ -195,8 +189,7 @@ class OnnxFile:
                 _import_onnx().external_data_helper.load_external_data_for_tensor(array, str(self.path.parent))
                 array.ClearField("external_data")
                 array.ClearField("data_location")
-            content: bytes = self._model.SerializeToString()
-            return content
+            return bytes(self._model.SerializeToString())
 
     def read_levels(self) -> tuple[float, float] | None:
         """Return the smallest and the largest value that a quantised input can store; None for an input of floats."""

@@ -15,7 +15,7 @@ from ..models.model import Model
 from ..threads import cores
 from ..untrusted import read_network
 from .base import Conversion, Runtime, first_line
-from .onnx_files import MOST_BYTES, OnnxFile, write_float
+from .onnx_files import OnnxFile, write_float
 from .sessions import Layout, Session, choose_tensors
 
 CAFFE, TORCH7 = ".caffemodel", ".t7"
@@ -74,11 +74,11 @@ def _read_onnx(path: Path) -> Session:
 def _read_caffe(path: Path) -> Session:
     import cv2
 
-    text = read_network(path.with_suffix(".prototxt"), MOST_BYTES)
+    text = read_network(path.with_suffix(".prototxt"))
     sizes = [int(size) for size in SIZE.findall(text)[:4]]  # the input comes first: N, C, H, W
     if len(sizes) < 4:
         raise DeploymentError(f"{path.with_suffix('.prototxt')} does not say the sizes of its input, with four dim: N")
-    weights = np.frombuffer(read_network(path, MOST_BYTES), np.uint8)
+    weights = np.frombuffer(read_network(path), np.uint8)
     network = cv2.dnn.readNetFromCaffe(np.frombuffer(text, np.uint8), weights)
     return Session(Layout.of([None, *sizes[1:]], "float32", str(path), "NCHW"), _Network(path, network))
 

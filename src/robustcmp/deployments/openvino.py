@@ -24,7 +24,6 @@ from .sessions import Layout, Session, Tensor, choose_tensors
 from .silence import silence
 from .torch_network import TRACING, build_torch_network, export_program
 
-MOST_BYTES = 2**31 - 1
 DTYPES = {"f32": "float32", "f16": "float16", "f64": "float64"}
 SIZES = 16  # of batches between two powers of two: for a new one, it chooses kernels and buffers anew
 
@@ -69,9 +68,9 @@ class _OpenVINO(Runtime):
             raise DeploymentError(f"OpenVINO cannot convert this network: {first_line(error)}") from None
 
     def load(self, path: Path) -> Session:
-        content = read_network(path, MOST_BYTES)
+        content = read_network(path)
         weights = path.with_suffix(".bin")
-        values = read_network(weights, MOST_BYTES) if weights.stat().st_size else b""  # of a network without weights
+        values = read_network(weights) if weights.stat().st_size else b""  # of a network without weights
         core = _core()
         try:
             network = core.read_model(content, values)

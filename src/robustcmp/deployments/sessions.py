@@ -138,8 +138,7 @@ class Layout:
         elif order == "flat":
             images = images.reshape(len(images), -1)
         if self.dtype == "uint8":
-            array: NDArray[Any] = np.clip(np.rint(images * BYTES), 0, BYTES).astype(np.uint8)
-            return array
+            return np.asarray(np.clip(np.rint(images * BYTES), 0, BYTES), np.uint8)
         return images if self.dtype == "float32" else images.astype(self.dtype)
 
 

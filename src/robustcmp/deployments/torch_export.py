@@ -20,7 +20,6 @@ from ..files import user_cache
 from ..models.model import Model
 from ..provenance import package_version
 from ..threads import cores
-from ..untrusted import check_own, mark_own, own_mark
 from .base import Conversion, Runtime, first_line
 from .sessions import Layout, Session
 from .silence import silence
@@ -49,11 +48,8 @@ class TorchExport(Runtime):
     }
 
     @property
-    def versions(self) -> list[str | None]:
-        return [*super().versions, "2"]  # since then files in int8 have no weights in float32
-
-    def marks(self, path: Path) -> list[Path]:
-        return [own_mark(path)]
+    def suffixes(self) -> tuple[str, ...]:
+        return ()  # a file from elsewhere could run code: torch-program opens it in a process of its own
 
     def convert(self, model: Model, kind: str, calibration: NDArray[np.float32] | None, path: Path) -> None:
         network = build_torch_network(model, self.name, calibration)
@@ -67,10 +63,8 @@ class TorchExport(Runtime):
                 torch.export.save(program, path)
             except Exception as error:
                 raise DeploymentError(f"torch.export cannot save this network: {first_line(error)}") from None
-        mark_own(path)
 
     def load(self, path: Path) -> Session:
-        check_own(path)
         import torch
 
         with TRACING, as_usual(), silence():
