@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, cast
 from ..errors import ModelError, UsageError, unknown
 from ..hosts import environments
 from ..provenance import framework_versions
-from .base import DataFormat, Device, Framework, Function, Make, Pullback, TrainableFramework, Trainer
+from .base import DataFormat, Device, Framework, Function, Make, Pullback, TrainableFramework, Trainer, require_gpu
 
 __all__ = [
     "DEVICES",
@@ -31,6 +31,7 @@ __all__ = [
     "available",
     "check_device",
     "check_framework",
+    "require_gpu",
     "check_name",
     "get_framework",
     "list_installed",

@@ -112,8 +112,7 @@ def describe(name: str) -> dict[str, str]:
         raise unknown("host", name, known())
     if not is_ready(name):
         raise UsageError(f"the host {name!r} has no environment yet. Create it with: robustcmp hosts create {name}")
-    description: dict[str, str] = json.loads((directory() / name / READY).read_text(encoding="utf-8"))
-    return description
+    return dict(json.loads((directory() / name / READY).read_text(encoding="utf-8")))
 
 
 def start(name: str) -> HostProcess:
