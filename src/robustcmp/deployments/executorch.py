@@ -26,8 +26,6 @@ SIZE = 64  # images in the batch that a program is made for
 
 class _ExecuTorch(HostedRuntime):
     name = "executorch"
-    package = "executorch"
-    extra = "hosts"
     suffix = ".pte"
     converters = ("torch",)
     conversions = {

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import DeploymentError, in_one_line
 from ..models.model import Model
 from ..threads import cores
-from .base import Conversion, Runtime
+from .base import Conversion, Runtime, deployment_errors
 from .onnx_files import OnnxFile, write_float
 from .sessions import Layout, Session, choose_tensors
 from .silence import silence
@@ -30,7 +29,6 @@ class _OnnxRuntime(Runtime):
     package = "onnxruntime"
     extra = "onnx"
     suffix = ".onnx"
-    can_crash = True
     converters = ("onnx", "onnxscript", "torch")
     conversions = {
         "": Conversion("float32", "the same network as ONNX"),
@@ -122,20 +120,16 @@ class _Network(Session):
         # ResNet-20; most quartiles lie on both sides of 1); in an earlier round of 12 to 20 pairs 0.80 to 1.05 and 0.84
         # to 1.20. Idle cores were not measured.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        try:
+        with deployment_errors(f"ONNX Runtime cannot open {self._path}"):
             self._session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # its own classes, of several kinds
-            raise DeploymentError(f"ONNX Runtime cannot open {self._path}: {in_one_line(error)}") from None
         taken, scores, notes = choose_tensors(str(self._path), *file.read_tensors())
         self.input = taken.name
         self._output = scores.name
         super().__init__(Layout.of(taken.shape, taken.dtype, str(self._path)), self._ask, notes)
 
     def _ask(self, x: NDArray[Any]) -> NDArray[Any]:
-        try:
+        with deployment_errors(f"{self._path} failed on {len(x)} images"):
             return np.asarray(self._session.run([self._output], {self.input: x})[0])
-        except Exception as error:  # its own classes, of several kinds
-            raise DeploymentError(f"{self._path} failed on {len(x)} images: {in_one_line(error)}") from None
 
 
 RUNTIME = _OnnxRuntime()

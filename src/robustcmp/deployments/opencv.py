@@ -14,7 +14,7 @@ from ..errors import DeploymentError
 from ..models.model import Model
 from ..threads import cores
 from ..untrusted import read_network
-from .base import Conversion, Runtime, first_line
+from .base import Conversion, Runtime, deployment_errors
 from .onnx_files import OnnxFile, write_float
 from .sessions import Layout, Session, choose_tensors
 
@@ -30,7 +30,6 @@ class _OpenCV(Runtime):
     extra = "opencv"
     suffix = ".onnx"
     more_suffixes = (CAFFE, TORCH7)
-    can_crash = True
     converters = ("onnx", "onnxscript", "torch")
     conversions = {"": Conversion("float32", "the same network as ONNX")}
 
@@ -50,14 +49,12 @@ class _OpenCV(Runtime):
             raise DeploymentError(
                 f"OpenCV {cv2.__version__} no longer reads {path.suffix}: pip install 'opencv-python-headless<5'"
             )
-        try:
+        with deployment_errors(f"OpenCV cannot open {path}"):
             if path.suffix == CAFFE:
                 return _read_caffe(path)
             if path.suffix == TORCH7:
                 return _read_torch7(path)
             return _read_onnx(path)
-        except cv2.error as error:
-            raise DeploymentError(f"OpenCV cannot open {path}: {first_line(error)}") from None
 
 
 def _read_onnx(path: Path) -> Session:
@@ -117,14 +114,9 @@ class _Network:
         self._lock = threading.Lock()
 
     def __call__(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
-        import cv2
-
-        try:
-            with self._lock:
-                self._network.setInput(x)
-                answer: NDArray[np.float32] = self._network.forward(self._output)
-        except cv2.error as error:
-            raise DeploymentError(f"{self._path} failed on {len(x)} images: {first_line(error)}") from None
+        with deployment_errors(f"{self._path} failed on {len(x)} images"), self._lock:
+            self._network.setInput(x)
+            answer: NDArray[np.float32] = self._network.forward(self._output)
         return answer[..., 0, 0] if answer.shape[2:] == (1, 1) else answer
 
     def takes(self, shape: tuple[int, ...]) -> bool:

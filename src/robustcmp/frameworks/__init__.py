@@ -16,10 +16,6 @@ from ..provenance import framework_versions
 from .base import DataFormat, Device, Framework, Function, Make, Pullback, TrainableFramework, Trainer, require_gpu
 
 __all__ = [
-    "DEVICES",
-    "FILES",
-    "NAMES",
-    "NONE_INSTALLED",
     "DataFormat",
     "Device",
     "Framework",
@@ -28,17 +24,7 @@ __all__ = [
     "Pullback",
     "TrainableFramework",
     "Trainer",
-    "available",
-    "check_device",
-    "check_framework",
     "require_gpu",
-    "check_name",
-    "get_framework",
-    "list_installed",
-    "known",
-    "require_name",
-    "recognise",
-    "versions",
 ]
 
 

@@ -37,7 +37,7 @@ from ..networks.architecture import (
 )
 from ..networks.weights import Weights, pair_arrays
 from ..threads import cores
-from ..untrusted import check_archive, check_hdf5
+from ..untrusted import check_archive, check_hdf5, find_arrays
 from .base import (
     Bounds,
     Device,
@@ -417,16 +417,12 @@ def _count(config: Any) -> int:
 
 def _shapes_in_file(path: Path) -> dict[str, tuple[int, ...]]:
     """The shapes in a file of Keras's weights, which Keras itself does not compare if there are too many."""
-    shapes: dict[str, tuple[int, ...]] = {}
-
-    def visit(name: str, item: Any) -> None:
-        is_weight = "vars/" in name and not name.startswith("optimizer/") and "seed_generator" not in name
-        if is_weight and isinstance(item, h5py.Dataset):
-            shapes[name] = tuple(item.shape)
-
     with h5py.File(path, "r") as file:
-        file.visititems(visit)
-    return shapes
+        return {
+            name: tuple(array.shape)
+            for name, array in find_arrays(file, shared=True)
+            if "vars/" in name and not name.startswith("optimizer/") and "seed_generator" not in name
+        }
 
 
 def _reason(error: Exception) -> str:

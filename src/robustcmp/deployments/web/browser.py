@@ -76,8 +76,7 @@ class BrowserRuntime(Runtime):
         The version of its JavaScript.
     """
 
-    package = "chromium"
-    extra = ""
+    can_crash = False
     library: ClassVar[str]
 
     def version(self) -> str:
