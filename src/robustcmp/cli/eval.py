@@ -61,11 +61,11 @@ def _add_models(parser: Parser) -> None:
         nargs="+",
         action="extend",
         metavar="[NAME:]FRAMEWORK=FILE",
-        help="networks trained elsewhere: a file each, or module:function, a function without arguments that returns "
-        "the network, or robustcmp.wrap(network, ...) with its bounds and preprocessing. Networks of one name are "
-        "trainings of one model; without names, those of one framework are. After a file, mean=0.1307,std=0.3081 say "
-        "that it expects (images - mean) / std, and softmax that it ends in one, which is cut: "
-        "torch=mine.pt,mean=0.1307,std=0.3081",
+        help="networks trained elsewhere: files, or module:function, a function without arguments that returns the "
+        "network, or robustcmp.wrap(network, ...) with its bounds and preprocessing. Networks of one name are "
+        "trainings of one model; without names, those of one framework are. After the file of a network that expects "
+        "(images - mean) / std, add mean and std: torch=mine.pt,mean=0.1307,std=0.3081. After that of one that ends in "
+        "a softmax, add softmax, which cuts it",
     )
     group.add_argument(
         "--architecture", metavar="NAME", help="the network of --weights: a name, FILE.toml or module:function"
@@ -101,7 +101,7 @@ def _add_models(parser: Parser) -> None:
         "--deploy",
         nargs="+",
         metavar="NAME",
-        help="also convert each model and compare what comes out: onnxruntime, onnxruntime-int8, … "
+        help="also compare each model with conversions of it: onnxruntime, onnxruntime-int8, … "
         "(robustcmp list deployments)",
     )
     group.add_argument("--data-dir", metavar="DIR", help="directory of the dataset")
@@ -122,7 +122,7 @@ def _add_attacks(parser: Parser) -> None:
         "--within",
         type=read_time,
         metavar="TIME",
-        help="choose images and attacks that take at most this long on this machine, as 90s, 10m or 1h",
+        help="choose images and attacks that take at most this long on this machine: 90s, 10m or 1h",
     )
     group.add_argument(
         "--repeats",
@@ -138,7 +138,7 @@ def _add_attacks(parser: Parser) -> None:
         default=[],
         choices=("transfer", "conditioning"),
         metavar="WHAT",
-        help="test each model on the others' adversarial images (transfer), attack images that some models misclassify "
+        help="test each model on the others' adversarial images (transfer); attack images that some models misclassify "
         "(conditioning)",
     )
 
@@ -151,9 +151,9 @@ def _add_machine(parser: Parser) -> None:
         "--executor",
         default="auto",
         metavar="WHERE",
-        help="where attacks run: in this process (in-process), in a process for each framework, so that a crash ends "
-        "one attack on one model (isolated), in workers on this machine (dask:4) or of a scheduler of Dask "
-        "(tcp://HOST:8786); --weights are tried there before they are loaded here; auto is isolated if attacks take "
+        help="where attacks run: in this process (in-process); in a process for each framework, so that a crash ends "
+        "one attack on one model (isolated); in workers on this machine (dask:4) or of a scheduler of Dask "
+        "(tcp://HOST:8786). --weights are tried there before they are loaded here. auto is isolated if attacks take "
         "more than about three minutes. Limits of one attack on one model can follow, memory in GiB: "
         "isolated,seconds=3600,memory=8",
     )
@@ -573,6 +573,7 @@ def _from_files(options: Namespace) -> _Comparison:
         "dataset": data.name,
         "recipe": None,
         "data": data.digest,
+        "classes": list(data.class_names),
     }
     if data.notes:
         about["data_notes"] = [f"{data.name}: {note}" for note in data.notes]
@@ -622,14 +623,14 @@ def _introduce(comparison: _Comparison, suite: Suite, options: Namespace, repeat
     lines = list(comparison.trainings)
     wanted = options.images or suite.images
     if wanted < suite.images and wanted == IMAGES.get(data.name):
-        lines.append(f"{wanted} images of {data.name} are attacked (--images {len(data.images)} attacks all)")
+        lines.append(f"{wanted} images of {data.name} are attacked (all of them: --images {len(data.images)})")
     if len(data.images) < wanted:
         lines.append(f"{data.name} has {len(data.images)} test images, fewer than the {wanted:,} requested")
     trainings = min(map(len, comparison.origins.values()))
     random = max((repeats[name] for name, attack in suite.attacks.items() if not attack.deterministic), default=1)
     if trainings > 1 and random > 1 and not options.repeats:
         lines.append(
-            f"the {random} repeats of each random attack are spread over the {trainings} trainings of a framework "
-            f"(--repeats {random} runs all of them on every training)"
+            f"the {trainings} trainings of a framework share the {random} repeats of a random attack "
+            f"(all repeats on each: --repeats {random})"
         )
     return lines

@@ -104,6 +104,7 @@ def check_framework(name: str) -> None:
         raise UsageError(f"the framework {name!r} is not installed. Install it with: pip install 'robustcmp[{name}]'")
 
 
+@cache
 def versions(name: str) -> list[str | None]:
     """Return what tells two installations of a framework apart, without importing it or starting its host."""
     if name in NAMES:

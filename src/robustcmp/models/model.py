@@ -76,12 +76,12 @@ class Model(fb.models.base.ModelWithPreprocessing):
         return _as_logits(super().__call__(inputs), self.outputs)
 
     def transform_bounds(self, *arguments: Any, **more: Any) -> fb.models.base.Model:
-        """Return the model with other bounds, as Foolbox does, with tensors of which gradients can be taken."""
+        """Return the model with other bounds, as Foolbox does; gradients pass through the change."""
         with frameworks.recognise(self.dummy.raw).full_precision(self.dummy.raw):
             return super().transform_bounds(*arguments, **more)
 
     def without_preprocessing(self, inputs: Any) -> Any:
-        """Return the logits of tensors that are what the network itself takes."""
+        """Return the logits for tensors that are preprocessed already."""
         return _as_logits(self._model(inputs), self.outputs)
 
     @property
