@@ -6,7 +6,7 @@ import copy
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import eagerpy as ep
 
@@ -135,5 +135,4 @@ class _MeanOfPasses:
                     f"{tuple(answer.shape)}"
                 )
             answers.append(answer)
-        logits: ep.Tensor = ep.stack(answers)
-        return logits
+        return cast(ep.Tensor, ep.stack(answers))
