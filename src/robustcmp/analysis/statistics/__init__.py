@@ -48,7 +48,6 @@ from .ranks import (
     hodges_lehmann,
     median_interval,
     pairs_needed,
-    trend,
     wilcoxon,
 )
 from .variance import (
@@ -101,7 +100,6 @@ __all__ = [
     "sign_test",
     "t_interval",
     "trainings_needed",
-    "trend",
     "two_way_interval",
     "upper_variance",
     "welch_t",
