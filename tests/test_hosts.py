@@ -262,7 +262,6 @@ def test_a_training_goes_on_as_it_would_have(hosted: Hosted, digits: Dataset) ->
     [
         ("no library", r"died and did not greet .exit status 1.*theano_of_2018"),
         ("never greets", r"did not greet within 2 seconds"),
-        ("old protocol", r"speaks version 0 of the protocol, expected 1\. A host's file should end with serve"),
         ("babbles", r"did not greet as it should: expected a message that begins with"),
         ("promises too much", r"did not greet as it should: expected a header of at most"),
     ],

@@ -12,8 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple
 
-import numpy as np
-
 from ..data.arrays import Images
 from ..errors import DeploymentError
 from ..models.model import Model
@@ -180,6 +178,8 @@ def _first_line(error: BaseException) -> str:
 def try_file(content: bytes) -> None:
     """Open a file and ask it about images of ones, in a process of its own: the content is its runtime and its path."""
     from pathlib import Path
+
+    import numpy as np
 
     from robustcmp.deployments import runtime
     from robustcmp.errors import DeploymentError
