@@ -368,14 +368,13 @@ print(host._process.pid, flush=True)
 host.call("logits", of=host.call("build", architecture={LINEAR.description!r}, seed=0)[0]["is"])
 """
     starting = f"""
-def popen(*arguments, start=subprocess.Popen, **options):
-    process = start(*arguments, **options)
-    print(process.pid, flush=True)
-    return process
-subprocess.Popen = popen
+def begin(self, *arguments, start=Process.__init__, **options):
+    start(self, *arguments, **options)
+    print(self.pid, flush=True)
+Process.__init__ = begin
 run("linear", sys.executable, {str(HOST)!r}, ["never greets"])
 """
-    imports = "import subprocess, sys\nfrom robustcmp.hosts.environments import run\n"
+    imports = "import sys\nfrom robustcmp.hosts.environments import run\nfrom robustcmp.processes import Process\n"
     script = imports + (asked if when == "in a call" else starting)
     parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
