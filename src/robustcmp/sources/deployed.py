@@ -209,15 +209,3 @@ Origin = FromZoo | FromFile | FromFunction
 
 # Also those that stay where the comparison is made: they have a label, a fingerprint and ``load(device)``.
 AnyOrigin = Origin | FromDeployment | FromDeployedFile
-
-
-def fingerprints(origins: Mapping[str, Sequence[AnyOrigin]]) -> dict[str, list[Any]] | None:
-    """Return what tells some models apart, by label; None where the code of a user has a part in one of them.
-
-    Raises
-    ------
-    WeightsError
-        A file is broken.
-    """
-    prints = {label: [origin.fingerprint for origin in each] for label, each in origins.items()}
-    return None if any(fingerprint is None for each in prints.values() for fingerprint in each) else prints
