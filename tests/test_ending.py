@@ -195,7 +195,7 @@ def run(given):
     from robustcmp.hosts.environments import run
     host = run("linear", sys.executable, {str(HOST)!r}, [{fault!r}])
     network = host.call("build", architecture={LINEAR.description!r}, seed=0)[0]["is"]
-    open("host", "w").write(str(host.pid))
+    open("host", "w").write(str(host._process.pid))
     import numpy
     host.call("logits", dict(images=numpy.zeros((1, 28, 28, 1), "float32")), of=network)
 sys.exit(ending.run_process(lambda: command.run_command(run, "robustcmp.eval", None), "robustcmp.eval"))

@@ -79,10 +79,6 @@ class BoundaryWithin(Boundary):
         """Yield nothing: a walk may end before it has converged, and may not have begun."""
         return iter(())
 
-    @property
-    def expected_failures(self) -> list[str]:
-        return []
-
     def perturb(
         self, classifier: Classifier, images: Images, labels: Labels, seed: int, repeats: Sequence[int]
     ) -> Iterator[Perturbed]:

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import eagerpy as ep
 
@@ -93,7 +93,6 @@ def averaged(model: Model, *, passes: int = 16, seed: int = 0) -> Model:
     other = copy.copy(model)
     other._model = _MeanOfPasses(model, passes, seed)
     other.outputs = "logits"
-    other.traceable = False
     other.info = model.info | {"averaged": {"passes": passes, "seed": seed}}
     return other
 
@@ -135,5 +134,4 @@ class _MeanOfPasses:
                     f"{tuple(answer.shape)}"
                 )
             answers.append(answer)
-        logits: ep.Tensor = ep.stack(answers)
-        return logits
+        return cast(ep.Tensor, ep.stack(answers))

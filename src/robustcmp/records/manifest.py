@@ -82,7 +82,6 @@ class _Model(msgspec.Struct):
     failed: dict[str, str] = {}
     rounded: dict[str, Share] = {}  # success of each attack once its images are saved in 8 bits
     source_gradient: list[str] = []
-    own_differences: list[str] = []
 
 
 class _Environment(msgspec.Struct):
