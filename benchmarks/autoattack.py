@@ -200,7 +200,6 @@ def main() -> None:
     wrapped.add_argument("colour", type=int)
     wrapped.add_argument("checkouts", type=Path, nargs=1)
     options = parser.parse_args()
-    torch.set_num_threads(1)
     sys.path[:0] = map(str, options.checkouts)
     match options.command:
         case "speed":
