@@ -292,7 +292,7 @@ def test_success_after_rounding_to_8_bits_is_beside_success_of_images_from_files
 
     data = rc.load_dataset("digits")
     for number, (image, label) in enumerate(zip(data.images[:60], data.labels[:60], strict=True)):
-        path = Path("images", str(label), f"{number}.png")
+        path = Path("images", f"digit {label}", f"{number}.png")
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(np.rint(255 * image[..., 0]).astype(np.uint8)).save(path)
     models = [f"{folder}:old", f"{folder}:worse"]
@@ -304,6 +304,9 @@ def test_success_after_rounding_to_8_bits_is_beside_success_of_images_from_files
     results = rc.open_run("run").results
     assert results.rounded_rate("worse", "fgsm") == verdict.rounded
     assert "in 8 bits" in to_text(results)
+    page = Path("run/report.html").read_text(encoding="utf-8")
+    assert page.index('id="gate"') < page.index('id="answer"')  # which is that of the comparison, without a margin
+    assert "class digit " in page
 
 
 def test_a_gate_is_planned_from_a_run(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,9 +14,10 @@ from typing import Any
 import foolbox as fb
 import h5py
 import numpy as np
+import pandas
 import pytest
 import xarray
-from conftest import PIXEL_AND_WALK
+from conftest import PIXEL_AND_WALK, files
 from numpy.typing import NDArray
 
 import robustcmp as rc
@@ -25,10 +26,11 @@ from robustcmp.attacks import FGSM, AttackResult, Boundary
 from robustcmp.attacks.foolbox import FoolboxAttack
 from robustcmp.bench.store import BenchmarkStore
 from robustcmp.errors import ModelError, StoreError, UsageError
+from robustcmp.evaluation import COSTS
 from robustcmp.files import write_named
 from robustcmp.records.attack import AttackRecord, Cell
 from robustcmp.records.results_file import make_dataset
-from robustcmp.records.store import Run
+from robustcmp.records.store import Cost, Run
 from robustcmp.runs.assembly import assemble
 
 N = 12
@@ -508,3 +510,93 @@ def test_an_attack_with_fewer_repeats(tmp_path: Path) -> None:
     assert found.queries.sel(attack="pgd", repeat=2).values.tolist() == [-1, -1]
     assert np.isnan(found.l2.sel(attack="pgd", repeat=2)).all()
     np.testing.assert_array_equal(found.epsilon_curve.sel(attack="pgd"), [0.25, 0.75])
+
+
+# what the tasks of a run cost: a log that outlives every session ------------------------------------------------------
+
+COST = Cost("a", 0, "fgsm", ["0" * 32], 5, 1.25, 100)
+
+
+@pytest.mark.parametrize("kept", [1, 40, -1])
+def test_a_torn_line_is_ignored_and_spoils_no_other(tmp_path: Path, kept: int) -> None:
+    path = tmp_path / "costs.jsonl"
+    run = Run(tmp_path)
+    run.log_cost(COST)
+    line = path.read_bytes()
+    path.write_bytes(line + line[: kept - 1 if kept < 0 else kept])  # all but the end of the line, and its last brace
+    assert run.read_costs() == ([COST], 0)
+    run.log_cost(COST)
+    assert run.read_costs() == ([COST, COST], 0)
+
+
+@pytest.mark.parametrize("place", [0, 40, -2])
+def test_a_changed_character_breaks_a_record_wherever_it_is(tmp_path: Path, place: int) -> None:
+    path = tmp_path / "costs.jsonl"
+    run = Run(tmp_path)
+    run.log_cost(COST)
+    line = bytearray(path.read_bytes())
+    line[place] ^= 1
+    for content in (bytes(line), bytes(line) + path.read_bytes()):
+        path.write_bytes(content)
+        _, broken = run.read_costs()
+        assert broken == 1
+    assert run.read_costs() == ([COST], 1)
+
+
+def test_every_task_of_a_run_has_a_record(evaluate: Evaluate) -> None:
+    ev = evaluate()
+    costs = ev.costs
+    assert tuple(costs.columns) == COSTS
+    assert costs[["model", "attack"]].to_numpy().tolist() == [
+        ["a", "pixel"],
+        ["b", "pixel"],
+        ["a", "walk"],
+        ["b", "walk"],
+    ]
+    assert (costs[["repeats", "images"]] == [2, 5]).all(axis=None)
+    assert (costs.seconds > 0).all()
+    queries = ev.dataset.queries.sum(["training_seed", "repeat", "image"])
+    for row in costs.itertuples():
+        assert row.queries == int(queries.sel(model=row.model, attack=row.attack))
+    pandas.testing.assert_frame_equal(rc.open_run(ev.results.run.directory).costs, costs)
+
+
+def test_what_is_finished_costs_nothing_more(evaluate: Evaluate, tmp_path: Path) -> None:
+    evaluate()
+    before = files(tmp_path / "run")
+    evaluate()
+    assert files(tmp_path / "run") == before
+    more = evaluate(repeats=3).costs
+    assert more.repeats.tolist() == [2, 2, 2, 2, 1, 1, 1, 1]
+
+
+def test_both_sessions_of_an_interrupted_run_are_kept(
+    evaluate: Evaluate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    straight = evaluate(out=tmp_path / "straight")
+    save, saved = Run.save, []
+
+    def interrupted(self: Run, cell: Cell, result: AttackResult) -> None:
+        save(self, cell, result)
+        saved.append(cell)
+        if len(saved) == 5:  # the first repeat of a's walks
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "save", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            evaluate()
+    assert [len(cost.cells) for cost in Run(tmp_path / "run").costs()] == [2, 2, 1]
+    ev = evaluate()
+    costs = ev.costs
+    assert costs[["model", "attack", "repeats"]].to_numpy().tolist() == [
+        ["a", "pixel", 2],
+        ["b", "pixel", 2],
+        ["a", "walk", 1],
+        ["a", "walk", 1],
+        ["b", "walk", 2],
+    ]
+    keys = [key for cost in ev.results.run.costs() for key in cost.cells]
+    assert sorted(keys) == sorted(cell["key"] for cell in ev.manifest["cells"])
+    assert ev.dataset.identical(straight.dataset)
+    assert costs.queries.sum() == straight.costs.queries.sum()

@@ -323,7 +323,7 @@ class Evaluation:
             ``equivalent`` says whether it is below 5 %: the difference is smaller than the margin. ``not_compared``
             says why distances say nothing, because the search has not converged; "" in every other row. ``gradient``
             is ``"source"`` where the attack followed the gradient of the source: then both were asked about the same
-            candidates; and ``"finite-differences"`` where it followed those of the deployed network.
+            candidates.
 
         Raises
         ------

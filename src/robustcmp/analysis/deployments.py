@@ -50,9 +50,7 @@ MEASURED = (
 )
 FEW_DIFFER = 10  # images
 SUCCESS = "success rate"
-# Whose gradient FGSM followed, as in `deploy`:
-SOURCE = "source"
-OWN_DIFFERENCES = "finite-differences"
+SOURCE = "source"  # whose gradient FGSM followed
 DEPLOYED_MARGIN = 0.02
 """Within which a deployment counts as equivalent to its source, unless a caller says otherwise: two points."""
 Pairs = Sequence[tuple[Key, Key]]  # each deployed training with its source
@@ -157,7 +155,7 @@ def compare_deployments(results: Results, margin: float) -> pandas.DataFrame:
         one-sided tests, and ``equivalent`` says whether it is below 5 %: the difference is smaller than the margin.
         ``not_compared`` says why distances say nothing, because the search has not converged; "" in every other row.
         ``gradient`` is ``"source"`` where the attack followed the gradient of the source: then both were asked about
-        the same candidates; and ``"finite-differences"`` where it followed those of the deployed network.
+        the same candidates.
 
     Raises
     ------
@@ -298,10 +296,8 @@ def _describe_equivalence(test: Equivalence) -> dict[str, Any]:
 
 
 def _find_gradient(results: Results, key: Key, attack: str) -> str:
-    """Return what gradient an attack followed of a deployed network, as for `deploy`; "" where it needs none."""
+    """Return `SOURCE` where an attack followed the gradient of the source; "" where it needs none."""
     model = results.manifest["models"][results.keys.index(key)]
-    if attack in model.get("own_differences", ()):
-        return OWN_DIFFERENCES
     return SOURCE if attack in model.get("source_gradient", ()) else ""
 
 

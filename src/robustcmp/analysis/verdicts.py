@@ -244,7 +244,8 @@ def _few_outcomes(values: NDArray[np.float64], frameworks: int) -> str:
     """Say how few successes or failures there are where frameworks have fewer than five each on average, else ""."""
     successes = float(values.sum())
     few, end = min((successes, "succeed"), (values.size - successes, "fail"))
-    return f"{few:,.3g} of {values.size:,} {end}" if few < _FEWEST * frameworks else ""
+    average = "" if few.is_integer() else " on average"
+    return f"{few:,.3g} of {values.size:,} {end}{average}" if few < _FEWEST * frameworks else ""
 
 
 def explain_nothing(outcomes: Outcomes, detectable: float) -> str:

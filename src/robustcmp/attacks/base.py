@@ -437,8 +437,15 @@ class Attack(MinimizationAttack):
         criterion = get_criterion(criterion)
         if not isinstance(criterion, fb.criteria.Misclassification):
             raise UsageError(f"{type(self).__name__} is untargeted: expected labels, received {criterion!r}")
-        options: dict[str, Any] = {"seed": seed, "repeat": repeat, "batch_size": batch_size, "data_format": data_format}
-        result = self._attack(model, x.raw, criterion.labels.raw, **options)
+        result = self._attack(
+            model,
+            x.raw,
+            criterion.labels.raw,
+            seed=seed,
+            repeat=repeat,
+            batch_size=batch_size,
+            data_format=data_format,
+        )
         return restore(ep.astensor(result.adversarials))
 
     def repeat(self, times: int) -> Attack:

@@ -58,29 +58,29 @@ class Benchmark:
 
     @property
     def subjects(self) -> list[str]:
-        """The frameworks and deployments, in alphabetical order: that of the plan is random."""
+        """The frameworks and deployments, in alphabetical order."""
         return sorted({planned.asked.subject for planned in self.manifest.plan})
 
     @property
     def tasks(self) -> list[str]:
-        """What was asked for: ``"train"``, ``"forward"`` and ``"forward-backward"``."""
+        """The tasks that were planned, of ``"train"``, ``"forward"`` and ``"forward-backward"``."""
         planned = {each.asked.task for each in self.manifest.plan}
         return [task for task in TASKS if task in planned]
 
     @property
     def repetitions(self) -> int:
-        """How many processes were asked for of each measurement."""
+        """The number of processes planned for each measurement."""
         return 1 + max(planned.asked.repetition for planned in self.manifest.plan)
 
     @property
     def settings(self) -> list[Setting]:
-        """What subjects are compared in: each task with each number of images and each batch size."""
+        """The settings in which subjects are compared: task, number of images and batch size."""
         planned = {each.setting for each in self.manifest.plan}
         return sorted((Setting(*each) for each in planned), key=lambda each: (TASKS.index(each.task), *each[1:]))
 
     @property
     def has_one_training(self) -> bool:
-        """Whether all repetitions of a training have one seed, so that only their times are repeated: old runs."""
+        """Whether all repetitions of a training have one seed, as in old runs, so that only times are repeated."""
         return any(measured.epochs and measured.semantics < NEW_SEEDS for measured in self.measurements)
 
     @cached_property
@@ -101,7 +101,7 @@ class Benchmark:
 
     @property
     def failed(self) -> dict[str, str]:
-        """Why measurements failed, by what they are of."""
+        """Why measurements failed, by subject and task."""
         return {name: reason.removeprefix("failed: ") for name, reason in self.absent if reason.startswith("failed: ")}
 
     @cached_property
@@ -114,7 +114,7 @@ class Benchmark:
         return ordered.drop(columns="order")
 
     def to_dataframe(self) -> pandas.DataFrame:
-        """Return the benchmark as a tidy table, a row a process.
+        """Return the benchmark as a tidy table, one row for each process.
 
         Returns
         -------
@@ -128,7 +128,7 @@ class Benchmark:
         return self._rows.copy()
 
     def summary_of_training(self) -> pandas.DataFrame:
-        """Return what training takes, a row a subject and batch size.
+        """Return what training takes, one row for each subject and batch size.
 
         Each figure is the median over processes, with the ends of its 95 % interval in the columns ``_low`` and
         ``_high``; these are infinite where there are fewer than six processes.
@@ -144,7 +144,7 @@ class Benchmark:
         return self._summarise(["train"], [*OF_TRAINING, *OF_ONE_TRAINING, *OF_ALL])
 
     def summary_of_prediction(self) -> pandas.DataFrame:
-        """Return what predictions take, a row a task, subject, number of images and batch size.
+        """Return what predictions take, one row for each task, subject, number of images and batch size.
 
         Medians over processes with 95 % intervals, as in `summary_of_training`.
 
@@ -192,7 +192,7 @@ class Benchmark:
         return sorted(chosen, key=lambda measured: measured.asked.repetition)
 
     def plot_learning(self, figure: Figure | None = None) -> NDArray[np.object_]:
-        """Draw the validation accuracy of trainings against their seconds, a thin line each, a panel a batch size.
+        """Draw validation accuracy against seconds: a line for each training, a panel for each batch size.
 
         Parameters
         ----------
@@ -230,7 +230,7 @@ class Benchmark:
         return row
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
-        """Write one self-contained page: answers, tables, pictures, and what is not known.
+        """Write one self-contained page: answers, tables, pictures and limits.
 
         The page opens offline. Its pictures need Matplotlib (extra `plot`); without it the page has only tables.
 
@@ -243,7 +243,7 @@ class Benchmark:
         write_named(path, lambda temporary: temporary.write_text(html, encoding="utf-8"))
 
     def to_json(self) -> dict[str, Any]:
-        """Return what was found as the types of JSON: the summaries, the tests, the answers, and what is absent."""
+        """Return the summaries, tests, answers and missing measurements as JSON types."""
         about = self.manifest.about
         content = {name: about.get(name) for name in ("what", "model", "dataset", "recipe", "training_seed")}
         return content | {

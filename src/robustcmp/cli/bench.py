@@ -53,7 +53,7 @@ def _parser() -> Parser:
     )
     network.add_argument("--recipe", default="default", metavar="NAME", help="a recipe of zoo/MODEL.toml")
     network.add_argument(
-        "--training-seed", type=int, default=0, metavar="N", help="the first training, or whose weights"
+        "--training-seed", type=int, default=0, metavar="N", help="the first training, or the one that predicts"
     )
     network.add_argument("--data-dir", metavar="DIR", help="directory of the dataset")
     how = parser.add_argument_group("how")
@@ -63,26 +63,26 @@ def _parser() -> Parser:
         type=int,
         nargs="+",
         metavar="N",
-        help="default: 32 64 128; predictions: 1 32 128",
+        help="batch sizes (default: 32 64 128; predictions: 1 32 128)",
     )
-    how.add_argument("--repetitions", type=int, default=5, metavar="N", help="processes of each; the tests need ten")
+    how.add_argument("--repetitions", type=int, default=5, metavar="N", help="processes for each; the tests need ten")
     how.add_argument("--threads", type=int, metavar="N", help="processors that each process may use (default: all)")
     how.add_argument("--device", default="auto", metavar="NAME", help="auto, cpu or cuda")
-    how.add_argument("--seed", type=int, default=0, metavar="N", help="of the random order")
+    how.add_argument("--seed", type=int, default=0, metavar="N", help="the seed of the random order")
     train = parser.add_argument_group("training")
     train.add_argument(
-        "--epochs", type=float, metavar="N", help="0.1 is the first tenth of one (default: 2; 0.05 without digits)"
+        "--epochs", type=float, metavar="N", help="epochs, 0.1 for a tenth of one (default: 2; 0.05 without digits)"
     )
     predict = parser.add_argument_group("prediction")
     predict.add_argument("--images", type=int, nargs="+", default=[1000], metavar="N", help="numbers of test images")
     predict.add_argument(
-        "--deploy", dest="deployments", nargs="+", default=[], metavar="NAME", help="also convert the weights, see eval"
+        "--deploy", dest="deployments", nargs="+", default=[], metavar="NAME", help="also measure conversions, see eval"
     )
     output = parser.add_argument_group("output")
-    output.add_argument("--out", metavar="DIR", help="default: runs/bench-train-MODEL-DATASET, or bench-predict")
+    output.add_argument("--out", metavar="DIR", help="the directory (default: runs/bench-WHAT-MODEL-DATASET)")
     output.add_argument("--json", action="store_true", help="print one JSON object on standard output")
     output.add_argument("--full", action="store_true", help="print all tables")
-    output.add_argument("--quiet", action="store_true", help="no progress")
+    output.add_argument("--quiet", action="store_true", help="print no progress")
     return parser
 
 

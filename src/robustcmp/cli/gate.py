@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import UsageError
+from ..files import write_named
 from .command import Parser, run_command, say
 from .eval import check_complete, compare, read_options, read_time
 from .screen import drop_log_lines, screen_width, use_color
@@ -50,7 +51,7 @@ def _parser() -> Parser:
         "--within",
         type=read_time,
         metavar="TIME",
-        help="choose images and attacks that take at most this long on this machine, as 90s, 10m or 1h",
+        help="choose images and attacks that take at most this long on this machine: 90s, 10m or 1h",
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="the attacks' seed")
     parser.add_argument("--out", metavar="DIR", help="the run's directory (default: named after the models)")
@@ -85,9 +86,9 @@ def _gate(words: Sequence[str]) -> int:
     check_complete(evaluation)
     gate = evaluation.gate(margin, accuracy_margin)
     page = evaluation.results.run.directory / "report.html"
-    evaluation.to_html(page)
     from ..report import gate as report
 
+    write_named(page, lambda file: file.write_text(report.to_html(gate, evaluation.results), encoding="utf-8"))
     if options.junit:
         Path(options.junit).write_text(report.write_junit(gate), encoding="utf-8")
     if options.markdown:

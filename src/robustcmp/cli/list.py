@@ -31,7 +31,7 @@ def _parser() -> Parser:
         "  robustcmp list zoo\n  robustcmp list runs docs/results",
     )
     parser.add_argument("kind", choices=KINDS, help=", ".join(KINDS))
-    parser.add_argument("directory", nargs="?", metavar="DIR", help=f"of runs: their directory (default: {RUNS})")
+    parser.add_argument("directory", nargs="?", metavar="DIR", help=f"the directory of the runs (default: {RUNS})")
     parser.add_argument("--json", action="store_true", help="print a JSON list of objects instead of a table")
     return parser
 

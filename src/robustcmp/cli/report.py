@@ -24,16 +24,15 @@ OF_BENCHMARKS = ("html", "text", "json")
 def _parser() -> Parser:
     parser = Parser(
         "robustcmp report",
-        "Write a finished run: one self-contained HTML page; all its tables and notes (text); rates (csv); the summary "
-        "as JSON; a table for a paper (latex); or what to cite (bibtex). It is built from the stored run; no framework "
-        "is needed.",
+        "Write a finished run as one self-contained HTML page, all tables and notes (text), rates (csv), a summary "
+        "(json), a table for a paper (latex), or what to cite (bibtex). No framework is needed.",
         "  robustcmp report runs/lenet5-mnist-guo2019\n"
         "  robustcmp report runs/lenet5-mnist-guo2019 --format csv > rates.csv",
     )
     parser.add_argument("run", metavar="RUN", help="the run's directory, for example runs/lenet5-mnist-guo2019")
     parser.add_argument("--format", choices=FORMATS, default="html", help=", ".join(FORMATS))
     parser.add_argument(
-        "--out", metavar="FILE", help="the file to write (default: standard output; of a page RUN/report.html)"
+        "--out", metavar="FILE", help="the file to write (default: standard output; for a page RUN/report.html)"
     )
     parser.add_argument(
         "--adversarials", metavar="DIR", help="also write the adversarial images as PNG files, DIR/MODEL/ATTACK/CLASS"

@@ -7,7 +7,8 @@ runs. Images are (N, H, W, C) float32 within the network's bounds, whatever layo
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple
 
@@ -66,7 +67,8 @@ class Runtime(ABC):
     converters : tuple of str
         The packages that have a part in what a converted file is, besides `package`.
     can_crash : bool
-        Whether a crafted file can crash it in this process, so that files from elsewhere are first tried in another.
+        Whether a crafted file can crash it in this process, so that files from elsewhere are first tried in another;
+        not where it runs in another anyway.
     """
 
     name: ClassVar[str]
@@ -76,7 +78,7 @@ class Runtime(ABC):
     more_suffixes: ClassVar[tuple[str, ...]] = ()
     conversions: ClassVar[Mapping[str, Conversion]]
     converters: ClassVar[tuple[str, ...]] = ()
-    can_crash: ClassVar[bool] = False
+    can_crash: ClassVar[bool] = True
 
     @property
     def suffixes(self) -> tuple[str, ...]:
@@ -99,10 +101,6 @@ class Runtime(ABC):
 
     def beside(self, path: Path) -> list[Path]:
         """Return the files that hold a part of a network, beside its main file."""
-        return []
-
-    def marks(self, path: Path) -> list[Path]:
-        """Return the files that belong to a network's main file and hold no part of the network."""
         return []
 
     @property
@@ -160,7 +158,18 @@ def image_shape(model: Model, images: NDArray[np.float32] | None) -> tuple[int, 
     return images.shape[1:]
 
 
-def first_line(error: BaseException) -> str:
+@contextmanager
+def deployment_errors(doing: str) -> Iterator[None]:
+    """Raise `DeploymentError` for whatever a program raises inside a ``with`` block; `doing` is what failed."""
+    try:
+        yield
+    except (DeploymentError, MemoryError):
+        raise
+    except Exception as error:  # of classes of its own, of several kinds
+        raise DeploymentError(f"{doing}: {_first_line(error)}") from None
+
+
+def _first_line(error: BaseException) -> str:
     """Return what an error of a program says in one line, where its own message has a whole page."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     # OpenVINO names the places in its source first.

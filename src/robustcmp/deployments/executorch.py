@@ -22,13 +22,10 @@ from .sessions import Session
 
 HOST = "executorch"
 SIZE = 64  # images in the batch that a program is made for
-LARGEST = 2**31  # bytes of a file
 
 
 class _ExecuTorch(HostedRuntime):
     name = "executorch"
-    package = "executorch"
-    extra = "hosts"
     suffix = ".pte"
     converters = ("torch",)
     conversions = {
@@ -67,7 +64,7 @@ class _ExecuTorch(HostedRuntime):
         path.write_bytes(answer["program"].tobytes())
 
     def load(self, path: Path) -> Session:
-        content = read_network(path, LARGEST)
+        content = read_network(path)
         if content[4:8] != b"ET12":
             raise DeploymentError(
                 f"{path} is not a program of ExecuTorch: expected ET12 as its bytes 5 to 8. Convert the network again."

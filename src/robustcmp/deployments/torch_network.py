@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ..errors import DeploymentError, RobustcmpError
 from ..frameworks import get_framework
 from ..models.model import Model
-from .base import first_line, image_shape
+from .base import deployment_errors, image_shape
 from .silence import silence
 
 # torch.export and the quantisers that build on it trace with state of the whole process.
@@ -97,12 +97,8 @@ def export_program(network: _TorchNetwork, runtime: str) -> Any:
 
     with TRACING, as_usual(), silence():
         batch = network.batch()
-        try:
+        with deployment_errors(f"torch.export cannot trace this network for {runtime}"):
             program = torch.export.export(network.module, (batch,), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},))
-        except Exception as error:  # whatever the module's own code raises
-            raise DeploymentError(
-                f"torch.export cannot trace this network for {runtime}: {first_line(error)}"
-            ) from None
         logits = network.module(batch)
     if not isinstance(logits, torch.Tensor) or logits.ndim != 2 or len(logits) != len(batch):
         received = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__

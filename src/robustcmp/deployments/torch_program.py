@@ -17,8 +17,6 @@ from .base import Conversion
 from .hosted import HostedRuntime
 from .sessions import Session
 
-LARGEST = 2**31  # bytes of a file
-
 
 class _TorchProgram(HostedRuntime):
     name = "torch-program"
@@ -43,7 +41,7 @@ class _TorchProgram(HostedRuntime):
             raise DeploymentError(
                 f"{path} is no program of TorchScript or torch.export. Are these weights? torch={path}"
             )
-        return self.open_program(path, read_network(path, LARGEST), kind=kind)
+        return self.open_program(path, read_network(path), kind=kind)
 
 
 RUNTIME = _TorchProgram()

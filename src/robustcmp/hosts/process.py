@@ -87,11 +87,6 @@ class HostProcess:
             self._channel.memory = memory
 
     @property
-    def pid(self) -> int:
-        """The process's number."""
-        return self._process.pid
-
-    @property
     def alive(self) -> bool:
         """Whether it can be asked."""
         return bool(self.close.alive) and self._process.poll() is None

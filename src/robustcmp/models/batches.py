@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+import timeit
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -61,11 +62,7 @@ def _image_seconds(classifier: Classifier, images: NDArray[np.float32]) -> float
 
         def least_seconds(size: int) -> float:
             batch = images[np.arange(size) % len(images)]
-            ends = [time.perf_counter()]
-            for _ in range(2):
-                classifier.forward(batch)
-                ends.append(time.perf_counter())
-            return float(np.diff(ends).min())
+            return min(timeit.repeat(lambda: classifier.forward(batch), number=1, repeat=2))
 
         # Both sizes were asked before, as new ones may be compiled.
         classifier.image_seconds = max(0.0, least_seconds(FEW) - least_seconds(1)) / (FEW - 1)

@@ -228,8 +228,7 @@ class Classifier:
             return np.zeros(0, np.int64)
         logits = _check_rows(self._join(forward, *arrays))
         check_finite(logits)
-        classes: NDArray[np.int64] = logits.argmax(axis=1)
-        return classes
+        return np.asarray(logits.argmax(axis=1), np.int64)
 
     @property
     def on_gpu(self) -> bool:
@@ -286,8 +285,7 @@ class Classifier:
         _, exponents = np.frexp(np.abs(v).max(axis=1))
         x, filled_v = self._fill(self._to_layout(images), np.ldexp(v, -exponents[:, None]))
         gradient = self.framework.vjp(pullback, x, filled_v, self._like)
-        scaled: NDArray[np.float32] = np.ldexp(gradient[: len(images)], exponents[:, None, None, None])
-        return scaled
+        return np.asarray(np.ldexp(gradient[: len(images)], exponents[:, None, None, None]))
 
     def _ask_and_pull_back(
         self,

@@ -76,12 +76,12 @@ class Model(fb.models.base.ModelWithPreprocessing):
         return _as_logits(super().__call__(inputs), self.outputs)
 
     def transform_bounds(self, *arguments: Any, **more: Any) -> fb.models.base.Model:
-        """Return the model with other bounds, as Foolbox does, with tensors of which gradients can be taken."""
+        """Return the model with other bounds, as Foolbox does; gradients pass through the change."""
         with frameworks.recognise(self.dummy.raw).full_precision(self.dummy.raw):
             return super().transform_bounds(*arguments, **more)
 
     def without_preprocessing(self, inputs: Any) -> Any:
-        """Return the logits of tensors that are what the network itself takes."""
+        """Return the logits for tensors that are preprocessed already."""
         return _as_logits(self._model(inputs), self.outputs)
 
     @property
@@ -121,7 +121,7 @@ class FunctionsModel(Model):
         UsageError
             torch is not installed.
         """
-        torch = frameworks.get_framework("torch")
+        torch: Any = frameworks.get_framework("torch")
         function, dummy = torch.through(super().__call__, self.vjp)
         return Model(function, torch.name, (self.bounds[0], self.bounds[1]), dummy, self.data_format, info=self.info)
 
@@ -392,8 +392,7 @@ def predict_outside(classifier: Classifier, images: NDArray[np.float32]) -> NDAr
     if not isinstance(model, Model):
         raise ModelError("the model was not wrapped by robustcmp, so its network is not known")
     logits = classifier.ask(model.without_preprocessing, preprocess(classifier, images, *model.wrapped_as))
-    classes: NDArray[np.int64] = logits.argmax(axis=1)
-    return classes
+    return np.asarray(logits.argmax(axis=1), np.int64)
 
 
 def logits_outside(classifier: Classifier, model: Model, inputs: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -14,7 +14,6 @@ from ..analysis.deployments import (
     LARGEST_LOGITS,
     LARGEST_OUTCOMES,
     LARGEST_PREDICTIONS,
-    OWN_DIFFERENCES,
     PASSED,
     SOURCE,
     SUCCESS,
@@ -600,7 +599,6 @@ def _control_notes(results: Results) -> list[str]:
 # deployed networks -----------------------------------------------------------------------------------------------
 
 BY_SOURCE = "¹"
-BY_DIFFERENCES = "²"
 MOST_CHANGED = 0.5  # of the classes, where a file still is what it is said to be converted from
 
 
@@ -671,10 +669,10 @@ def _describe(row: Row) -> str:
     more = row["difference"] > 0
     is_easier = more == (row["measure"] == SUCCESS)
     unit = "points" if row["measure"] == SUCCESS else f"in {row['measure']}"
-    through = {SOURCE: " with its source's gradient", OWN_DIFFERENCES: " with its own finite differences"}
+    through = " with its source's gradient" if row["gradient"] == SOURCE else ""
     return (
         f"{row['deployment']} is {'easier' if is_easier else 'harder'} to fool by "
-        f"{row['attack']}{through.get(row['gradient'], '')} ({write_difference(row)} {unit})"
+        f"{row['attack']}{through} ({write_difference(row)} {unit})"
     )
 
 
@@ -715,12 +713,6 @@ def _file_notes(results: Results) -> list[str]:
     own_files = [model for model in results.manifest["models"] if _is_own_file(model)]
     by_note = _group((note, model["name"]) for model in own_files for note in model["info"]["deployment"]["notes"])
     sentences += [f"{', '.join(dict.fromkeys(files))}: {note}." for note, files in by_note.items()]
-    if any(model.get("own_differences") for model in results.manifest["models"]):
-        sentences.append(
-            "FGSM by finite differences (² in tables) follows the deployed network's own answers. Where these are "
-            "rounded to steps, as in int8, differences are often zero or noise, which hides the gradient: fewer "
-            "successes are no robustness."
-        )
     return sentences
 
 

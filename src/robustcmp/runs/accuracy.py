@@ -141,10 +141,9 @@ def _explains(before: NDArray[np.float32], after: NDArray[np.float32], labels: N
 def _measure_loss(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> float:
     """Return the mean cross-entropy with smoothed labels."""
     z = logits.astype(np.float64)
-    z -= z.max(axis=1, keepdims=True)
     true = z[np.arange(len(z)), labels]
     others = (z.sum(axis=1) - true) / (z.shape[1] - 1)
-    losses = np.log(np.exp(z).sum(axis=1)) - (1 - SMOOTHED) * true - SMOOTHED * others
+    losses = np.logaddexp.reduce(z, axis=1) - (1 - SMOOTHED) * true - SMOOTHED * others
     return float(losses.mean())
 
 

@@ -162,8 +162,7 @@ def _find_nearest_without_gradient(suite: Suite, outcomes: xarray.Dataset) -> ND
     names = [name for name, attack in suite.attacks.items() if not attack.needs_gradient]
     if not names:
         return None
-    distances: NDArray[np.float64] | None = outcomes.l2.sel(attack=names).min(("attack", "repeat")).values
-    return distances
+    return np.asarray(outcomes.l2.sel(attack=names).min(("attack", "repeat")))
 
 
 class _Examination:
@@ -239,8 +238,7 @@ class _Examination:
             moved = np.where(in_linf[pending], np.clip(moved, -limit, limit), shrunk)
             x[pending] = np.clip(clean[pending] + moved, 0, 1)
         fallen[pending] |= self.classifier.predict(x[pending].astype(np.float32)) != labels[pending]
-        shares: NDArray[np.float64] = fallen.reshape(balls, n).mean(axis=1)
-        return shares
+        return np.asarray(fallen.reshape(balls, n).mean(axis=1))
 
     def check(self) -> Iterator[Check]:
         """Yield each check."""

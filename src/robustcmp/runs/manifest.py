@@ -17,7 +17,6 @@ from ..attacks.suite import Suite
 from ..deployments import conversion
 from ..errors import SealError, UsageError
 from ..files import digest
-from ..models.functions import FINITE_DIFFERENCES
 from ..provenance import made_with, processor
 from ..records.manifest import FORMAT, check
 from ..records.store import Run
@@ -93,7 +92,10 @@ def _describe_model(model: TrainedModel, suite: Suite) -> dict[str, Any]:
     }
     if model.cause:
         entry["cause"] = model.cause
-    return entry | _find_gradients(model, suite)
+    if model.classifier.gradient_source is not None:
+        attacks = suite.attacks.items()
+        entry["source_gradient"] = [name for name, attack in attacks if attack.takes_source_gradient]
+    return entry
 
 
 def add_failures(manifest: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
@@ -119,18 +121,6 @@ def add_rounded(manifest: Mapping[str, Any], plan: Plan, store: Run) -> dict[str
                 shares.setdefault(cell.attack, []).append(float(fooled.mean()))
         models.append(entry | {"rounded": {attack: statistics.fmean(each) for attack, each in shares.items()}})
     return {**manifest, "models": models}
-
-
-def _find_gradients(model: TrainedModel, suite: Suite) -> dict[str, list[str]]:
-    """Return the attacks that follow the gradient of the model that a deployed network was converted from, or its own.
-
-    Its own is one by finite differences.
-    """
-    if model.classifier.gradient_source is not None:
-        return {"source_gradient": [name for name, attack in suite.attacks.items() if attack.takes_source_gradient]}
-    if model.info.get("deployment", {}).get("gradient") == FINITE_DIFFERENCES:
-        return {"own_differences": [name for name, attack in suite.attacks.items() if attack.needs_gradient]}
-    return {}
 
 
 def _compare_with_sources(models: Sequence[TrainedModel], images: NDArray[np.float32]) -> list[dict[str, Any]]:

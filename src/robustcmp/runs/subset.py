@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import cast
 
 import foolbox as fb
@@ -17,11 +17,9 @@ from ..frameworks import DataFormat
 from ..models.classifier import Classifier, predict_named
 from ..models.preflight import in_unit_bounds
 from .blame import blame
-from .loading import TrainedModel, list_models
+from .loading import Models, TrainedModel, list_models
 from .progress import Progress
 from .question import Question
-
-Models = Mapping[str, fb.models.base.Model | Sequence[fb.models.base.Model]]
 
 
 def common_subset(

@@ -1,4 +1,4 @@
-"""Statistics of success rates and of times, from arrays alone: one kind a file. Imports the ground alone."""
+"""Statistics of success rates and of times, as functions of arrays."""
 
 from .draws import CommonDraws, common_draws, fall_probability
 from .foundations import ONE_TRAINING

@@ -53,6 +53,15 @@ def draw(
     return row
 
 
+def that_ran(results: Results) -> list[str]:
+    """Return the attacks of which there is something to draw."""
+    return [
+        attack
+        for attack in results.attacks
+        if any(np.isfinite(_values_of_trainings(results, model, attack)).any() for model in results.models)
+    ]
+
+
 def _legend(figure: Figure, several: bool, paper: bool) -> None:
     """Say below the panels what the signs are."""
     from matplotlib.lines import Line2D
