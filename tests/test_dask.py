@@ -28,6 +28,7 @@ from robustcmp.data.dataset import Dataset
 from robustcmp.errors import RobustcmpError, UsageError
 from robustcmp.networks.weights import write_weights
 from robustcmp.runs import dask
+from robustcmp.runs.progress import Unseen
 from robustcmp.sources.from_files import FromFile
 from robustcmp.sources.from_zoo import FromZoo
 
@@ -36,17 +37,11 @@ distributed = pytest.importorskip("distributed")
 MODELS = {"a": made("sound"), "b": made("other"), "home": planted.sound(0.45)}
 
 
-class Watching:
+class Watching(Unseen):
     """A progress that does something once, when the first cell is finished."""
 
     def __init__(self, what: Any):
         self.what, self.done, self.asked_of = what, False, dict[str, int]()
-
-    def begin(self, what: str, steps: int) -> None: ...
-    def step(self) -> None: ...
-    def begin_attacks(self, cells: Any) -> None: ...
-    def fail(self, cells: Any, reason: str) -> None: ...
-    def end(self) -> None: ...
 
     def count(self, attack: str, queries: int) -> None:
         self.asked_of[attack] = self.asked_of.get(attack, 0) + queries

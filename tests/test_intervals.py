@@ -54,9 +54,6 @@ def test_counts_that_cannot_be_are_errors(successes: int, n: int) -> None:
         wilson_interval(successes, n)
 
 
-image_means = st.lists(st.integers(0, 10).map(lambda hits: hits / 10), min_size=1, max_size=60).map(np.array)
-
-
 def test_the_bootstrap_is_the_normal_interval_on_many_images() -> None:
     values = np.random.default_rng(5).random(4000)
     half = NormalDist().inv_cdf(0.975) * values.std() / math.sqrt(len(values))

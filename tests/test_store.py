@@ -8,6 +8,7 @@ import json
 import os
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,9 @@ import foolbox as fb
 import h5py
 import numpy as np
 import pandas
+import planted
 import pytest
 import xarray
-from conftest import PIXEL_AND_WALK, files
-from numpy.typing import NDArray
 
 import robustcmp as rc
 from robustcmp import sealed
@@ -33,36 +33,13 @@ from robustcmp.records.results_file import make_dataset
 from robustcmp.records.store import Cost, Run
 from robustcmp.runs.assembly import assemble
 
-N = 12
-IMAGES = np.random.default_rng(3).random((N, 6, 6, 1), np.float32) * 0.1
-IMAGES[::2, 0, 0, 0] = 0.9
-LABELS = np.arange(N) % 2
-
-
-def corner(threshold: float) -> fb.NumPyModel:
-    """A model that looks at the first pixel only: class 0 where it is bright."""
-
-    def logits(x: NDArray[Any]) -> NDArray[np.float32]:
-        gap = x[:, 0, 0, 0] - np.float32(threshold)
-        return np.stack([gap, -gap], axis=1) * 4
-
-    return fb.NumPyModel(logits, bounds=(0, 1))
-
-
 Evaluate = Callable[..., rc.Evaluation]
 
 
 @pytest.fixture
 def evaluate(tmp_path: Path) -> Evaluate:
-    """Return `robustcmp.evaluate` of two planted models, into ``tmp_path / "run"`` unless asked otherwise."""
-    suite = tmp_path / "suite.toml"
-    suite.write_text(PIXEL_AND_WALK)
-
-    def call(**options: Any) -> rc.Evaluation:
-        defaults = {"suite": suite, "n": 5, "repeats": 2, "out": tmp_path / "run", "batch_size": 16, "progress": False}
-        return rc.evaluate({"a": corner(0.5), "b": corner(0.3)}, IMAGES, LABELS, **defaults | options)
-
-    return call
+    """Return a function that compares two planted models, into ``tmp_path / "run"`` unless asked otherwise."""
+    return partial(planted.evaluate_two, tmp_path)
 
 
 def stamps(directory: Path) -> dict[str, tuple[int, int, str]]:
@@ -390,17 +367,24 @@ def interrupt_after(cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
     save, saved = Run.save, []
 
     def interrupted(self: Run, cell: Cell, outcome: AttackResult) -> None:
-        if len(saved) == cells:
-            raise KeyboardInterrupt
         save(self, cell, outcome)
         saved.append(cell)
+        if len(saved) == cells:
+            raise KeyboardInterrupt
 
     monkeypatch.setattr(Run, "save", interrupted)
 
 
 def test_a_comparison_without_images_leaves_a_directory_that_can_be_used(tmp_path: Path, evaluate: Evaluate) -> None:
     with pytest.raises(ModelError, match="no image is classified correctly by all models"):
-        rc.evaluate({"a": corner(0.5)}, IMAGES, 1 - LABELS, suite="boundary-long", out=tmp_path / "run", batch_size=8)
+        rc.evaluate(
+            {"a": planted.bright()},
+            planted.IMAGES,
+            1 - planted.LABELS,
+            suite="boundary-long",
+            out=tmp_path / "run",
+            batch_size=8,
+        )
     assert evaluate().dataset.sizes["image"] == 5
 
 
@@ -559,33 +543,17 @@ def test_every_task_of_a_run_has_a_record(evaluate: Evaluate) -> None:
     for row in costs.itertuples():
         assert row.queries == int(queries.sel(model=row.model, attack=row.attack))
     pandas.testing.assert_frame_equal(rc.open_run(ev.results.run.directory).costs, costs)
-
-
-def test_what_is_finished_costs_nothing_more(evaluate: Evaluate, tmp_path: Path) -> None:
-    evaluate()
-    before = files(tmp_path / "run")
-    evaluate()
-    assert files(tmp_path / "run") == before
-    more = evaluate(repeats=3).costs
-    assert more.repeats.tolist() == [2, 2, 2, 2, 1, 1, 1, 1]
+    assert evaluate(repeats=3).costs.repeats.tolist() == [2, 2, 2, 2, 1, 1, 1, 1]
 
 
 def test_both_sessions_of_an_interrupted_run_are_kept(
     evaluate: Evaluate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     straight = evaluate(out=tmp_path / "straight")
-    save, saved = Run.save, []
-
-    def interrupted(self: Run, cell: Cell, result: AttackResult) -> None:
-        save(self, cell, result)
-        saved.append(cell)
-        if len(saved) == 5:  # the first repeat of a's walks
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Run, "save", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            evaluate()
+    interrupt_after(5, monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
+        evaluate()
+    monkeypatch.undo()
     assert [len(cost.cells) for cost in Run(tmp_path / "run").costs()] == [2, 2, 1]
     ev = evaluate()
     costs = ev.costs

@@ -235,10 +235,6 @@ def preprocessed() -> Any:
     return keras.Model(images, in_keras()(keras.applications.mobilenet_v2.preprocess_input(images)))
 
 
-def preprocessed_beside_rescaled() -> Any:
-    return preprocessed(), rc.wrap(rescaled(2, -1), device="cpu", bounds=(0, 1))
-
-
 def saved_model(folder: Path) -> Any:
     in_keras().export(folder, verbose=False)
     return library("tensorflow").saved_model.load(str(folder))
