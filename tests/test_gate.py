@@ -230,6 +230,10 @@ def test_a_gate_says_whether_a_new_model_may_replace_an_old_one(
         (["a.onnx", "--dataset", "digits"], "expected two models or more, the baseline first; received a.onnx alone"),
         (["a.onnx", "b.onnx", "--dataset", "digits", "--margin", "0"], "--margin should be points above 0"),
         (["a.onnx", "b.onnx", "--dataset", "digits", "--margin", "200"], "below 100, received 200"),
+        (
+            ["a.onnx", "b.onnx", "--dataset", "digits", "--junit", "no/x.xml"],
+            "--junit should name a file in a directory",
+        ),
         (["a.onnx", "b.onnx", "--dataset", "digits"], "there is no file a.onnx"),
         (["a.onnx", "b.onnx", "--dataset", "digits", "--within", "10"], "a time such as 90s, 10m or 1h, received 10"),
         (["a.txt", "a.txt", "--dataset", "digits"], "a.txt is of no known kind. Files end in .bin, .caffemodel, .ckpt"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
+import http.client
 import http.server
 import io
 import json
@@ -466,6 +467,16 @@ def test_what_is_no_chromium_is_one_clear_line(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(browser, "_started", [])
     with pytest.raises(DeploymentError, match=r"Chromium.*a library is missing"):
         browser.start_page("a page", (), {})
+
+
+def test_an_answer_that_comes_after_its_page_was_closed_is_refused(capfd: pytest.CaptureFixture[str]) -> None:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), browser._Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)
+        connection.request("POST", "/gone/", b"\0" * 8, {"Shape": "[1, 2]"})
+        assert connection.getresponse().status == 404
+        server.shutdown()
+    assert capfd.readouterr().err == ""
 
 
 @needs_browser

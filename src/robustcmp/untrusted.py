@@ -353,7 +353,7 @@ def _check_chunks(name: str, array: h5py.Dataset) -> None:
 
 ANSWER_SECONDS = 60.0  # of processor time
 WAITED = 10  # times as long, as other programs may take most of the processors' time
-OUT_OF_TIME = -getattr(signal, "SIGXCPU", math.inf)  # the exit status
+OUT_OF_TIME = -getattr(signal, "SIGXCPU", 24)  # the exit status
 CHILD_CODE = """
 import sys
 {limit}
@@ -389,19 +389,16 @@ def check_answers(
     code = CHILD_CODE.format(**functions, name=ask.__name__, seconds=math.ceil(seconds))
     # -P, as files of the working directory may have the names of packages.
     command = [sys.executable, "-P", "-c", code]
-    outcome = f"gives no answer within {seconds:g} seconds"
     try:
         status, output, _ = processes.run(command, seconds=WAITED * seconds, content=content)
     except subprocess.TimeoutExpired:
-        pass
-    else:
-        if not status:
-            return
-        if status != OUT_OF_TIME:
-            outcome = f"crashes {program} (exit status {status})"
-        if status == 1:
-            reason = in_one_line(output)
-            raise DeploymentError(f"{path} cannot be opened: {reason or f'{program} refuses it'}")
+        status = OUT_OF_TIME
+    if not status:
+        return
+    if status == 1:
+        raise DeploymentError(f"{path} cannot be opened: {in_one_line(output) or f'{program} refuses it'}")
+    is_late = status == OUT_OF_TIME
+    outcome = f"gives no answer within {seconds:g} seconds" if is_late else f"crashes {program} (exit status {status})"
     raise DeploymentError(
         f"{path} {outcome}. The file is broken or crafted, or this machine has too little memory for it. Convert the "
         "network again."

@@ -774,10 +774,10 @@ FILES = [
         figures=compare_files,
     ),
     PyTorch(
-        "a file or a function with a softmax at the end of its network",
+        "a file or a function of a network that ends in a softmax",
         "robustcmp eval --weights torch=a.pt,softmax --architecture nets:soft --dataset digits",
         softmax_file,
-        "a comparison; without softmax, the message that names it",
+        "a comparison; a message asks for `,softmax` if it is missing",
         figures=compare_files,
     ),
     PyTorch(

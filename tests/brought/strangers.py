@@ -164,7 +164,7 @@ CASES = [
         bring_pages,
     ),
     Stranger(
-        "fer's emotions, a Keras 2 file beside a quantised TFLite file: one network, as they agree",
+        "fer's emotions, a Keras 2 file beside a quantised TFLite file of the same network, which agrees with it",
         "robustcmp gate emotion_model.hdf5,mean=0.5,std=0.5,softmax emotion_model_quantized.tflite,mean=0.5,std=0.5 …",
         bring_emotions,
     ),

@@ -13,7 +13,7 @@ from scipy.special import ndtri, stdtr, stdtrit
 
 from ..errors import UsageError
 from .statistics.foundations import NO_VARIANCE, check_fraction
-from .statistics.hypotheses import holm, mean_and_error, standard_error
+from .statistics.hypotheses import compare_means, holm
 from .statistics.paired_rates import LEVEL, PairedRates, images_to_show, pair_rates
 from .twins import match_twins
 
@@ -164,11 +164,8 @@ class _ModelPair:
         self._images = pair_rates(new.mean(axis=0), baseline.mean(axis=0), repeats if trainings == 1 else 1)
         self._error = 0.0
         self._df = math.nan
-        if trainings > 1 and paired:
-            _, self._error = mean_and_error(new.mean(axis=1) - baseline.mean(axis=1))
-            self._df = trainings - 1
-        elif trainings > 1:
-            self._error, self._df = standard_error(new.mean(axis=1), baseline.mean(axis=1))
+        if trainings > 1:
+            _, self._error, self._df = compare_means(new.mean(axis=1), baseline.mean(axis=1), paired)
 
     def p_below(self, margin: float) -> float:
         """Return the p value of the hypothesis that the difference is at least the margin."""

@@ -12,9 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
+from ..data.arrays import Images
 from ..errors import DeploymentError
 from ..models.model import Model
 from ..provenance import package_version
@@ -109,7 +107,7 @@ class Runtime(ABC):
         return [self.version(), *map(package_version, self.converters)]
 
     @abstractmethod
-    def convert(self, model: Model, kind: str, calibration: NDArray[np.float32] | None, path: Path) -> None:
+    def convert(self, model: Model, kind: str, calibration: Images | None, path: Path) -> None:
         """Write a trained network as a file of this runtime.
 
         Parameters
@@ -143,7 +141,7 @@ class Runtime(ABC):
         """
 
 
-def image_shape(model: Model, images: NDArray[np.float32] | None) -> tuple[int, ...]:
+def image_shape(model: Model, images: Images | None) -> tuple[int, ...]:
     """Return (H, W, C) of a model's images: as its design says, or as some images are that were passed.
 
     Raises

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..data.arrays import UNIT_BOUNDS, check_unit_images
+from ..data.arrays import UNIT_BOUNDS, Images, check_unit_images
 from ..errors import DeploymentError, UsageError, enough_memory
 from ..files import as_path, digest, json_digest, make_directory, user_cache
 from ..models.classifier import Classifier
@@ -37,7 +37,7 @@ def deploy(
     model: Model,
     name: str,
     *,
-    calibration: NDArray[np.float32] | None = None,
+    calibration: Images | None = None,
     path: str | os.PathLike[str] | None = None,
 ) -> DeployedModel:
     """Convert a trained model for a runtime, and return the deployed network as a model.
@@ -284,7 +284,7 @@ def _describe(network: DeployedNetwork) -> dict[str, Any]:
     }
 
 
-def _prepare_images(name: str, model: Model, calibration: NDArray[np.float32] | None) -> NDArray[np.float32] | None:
+def _prepare_images(name: str, model: Model, calibration: Images | None) -> NDArray[np.float32] | None:
     """Return calibration images as the network itself gets them; None if there are none, and none are needed."""
     if calibration is None and not conversion(name).calibrated:
         return None
@@ -305,7 +305,7 @@ def _preprocess_bounds(bounds: tuple[float, float], preprocessing: dict[str, Any
     return [shift_and_divide(preprocessing or {}, np.full((1, 1, 1, 1), bound, np.float32))[0] for bound in bounds]
 
 
-def _key(model: Model, name: str, runtime: Runtime, images: NDArray[np.float32] | None) -> str | None:
+def _key(model: Model, name: str, runtime: Runtime, images: Images | None) -> str | None:
     """Return what tells a conversion from others; None where the model's weights are not known."""
     weights = Classifier(model).weights_digest
     if weights is None or model.architecture is None:

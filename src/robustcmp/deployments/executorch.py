@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
+from ..data.arrays import Images
 from ..errors import DeploymentError
 from ..hosts import environments
 from ..hosts.process import HostProcess
@@ -48,7 +46,7 @@ class _ExecuTorch(HostedRuntime):
             return ""
         return f"{self.name} runs in an environment of its own: create it with robustcmp hosts create {HOST}"
 
-    def convert(self, model: Model, kind: str, calibration: NDArray[np.float32] | None, path: Path) -> None:
+    def convert(self, model: Model, kind: str, calibration: Images | None, path: Path) -> None:
         architecture = model.architecture
         weights = model.weights
         if architecture is None or weights is None:

@@ -137,19 +137,16 @@ class DeployedNetwork:
                 self.notes.append("its probabilities are rounded, so they are divided by their sum")
 
     def _ask(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
-        self._check_size(images.shape[1:])
-        answer = self._session(images)
-        return answer.reshape(len(images), -1) if answer.ndim in (1, 4) and len(answer) == len(images) else answer
-
-    def _check_size(self, shape: tuple[int, ...]) -> None:
-        """Raise `DeploymentError` for images of another size than the network's; 0 stands for any."""
+        shape = images.shape[1:]
         layout = self._session.layout
-        if not layout.for_images(shape).fits(shape):
+        if not layout.for_images(shape).fits(shape):  # 0 stands for any size
             takes = f"{layout.shape[0]} values an image" if layout.order == "flat" else f"images {layout.shape}"
             raise DeploymentError(
-                f"{self.files.main} takes {takes}, received images {tuple(shape)}. Compare it on the data set that it "
-                "was trained for."
+                f"{self.files.main} takes {takes}, received images {shape}. Compare it on the data set that it was "
+                "trained for."
             )
+        answer = self._session(images)
+        return answer.reshape(len(images), -1) if answer.ndim in (1, 4) and len(answer) == len(images) else answer
 
     def __call__(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
         if self._scaled:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..data.arrays import Images
 from ..errors import DeploymentError
 from ..frameworks import get_framework
 from ..models.model import Model
@@ -55,7 +55,7 @@ def _import_onnx() -> Any:
 # writing -------------------------------------------------------------------------------------------------------------
 
 
-def write_float(model: Model, images: NDArray[np.float32] | None, path: Path) -> None:
+def write_float(model: Model, images: Images | None, path: Path) -> None:
     """Write a network as ONNX in float32: by our own writer where its design is known, else by its framework."""
     if model.architecture is not None and model.weights is not None:
         _write_onnx(model.architecture, model.weights, path)

@@ -67,12 +67,8 @@ class TorchExport(Runtime):
             import torch.ao.quantization.fx._decomposed  # the operators of files in int8, which it registers
 
             program = torch.export.load(path)
-            (sizes,) = (
-                [size if isinstance(size, int) else None for size in node.meta["val"].shape]
-                for node in program.graph.nodes
-                if node.op == "placeholder" and node.name in program.graph_signature.user_inputs
-            )
-            shape = Layout.of([None, *sizes[1:]], "float32", str(path), "NCHW").shape
+            (images,) = program.example_inputs[0]
+            shape = Layout.of([None, *images.shape[1:]], "float32", str(path), "NCHW").shape
             ask, batches, notes = self._make_function(program)
             notes = [f"asked in batches of {', '.join(map(str, batches))}", *notes]
             layout = Layout(shape, "NHWC", None, "float32", [])  # torch takes such images without a copy

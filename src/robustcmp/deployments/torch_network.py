@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..data.arrays import Images
 from ..errors import DeploymentError, RobustcmpError
 from ..frameworks import get_framework
 from ..models.model import Model
@@ -35,7 +35,7 @@ class _TorchNetwork(NamedTuple):
     module: Any
     shape: tuple[int, int, int]
 
-    def batch(self, images: NDArray[np.float32] | None = None) -> Any:
+    def batch(self, images: Images | None = None) -> Any:
         """Return images (N, H, W, C) as a tensor of its layout; two empty ones if there are none."""
         import torch
 
@@ -44,7 +44,7 @@ class _TorchNetwork(NamedTuple):
         return torch.tensor(np.ascontiguousarray(images.transpose(0, 3, 1, 2), np.float32))
 
 
-def build_torch_network(model: Model, runtime: str, calibration: NDArray[np.float32] | None = None) -> _TorchNetwork:
+def build_torch_network(model: Model, runtime: str, calibration: Images | None = None) -> _TorchNetwork:
     """Return a trained network of any framework as a torch module, by its weights or as it is.
 
     What `robustcmp.wrap` puts around a network of one's own, preprocessing and logarithms of probabilities, is no

@@ -5,9 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
+from ..data.arrays import Images
 from ..errors import DeploymentError
 from ..hosts import environments
 from ..hosts.process import HostProcess
@@ -32,7 +30,7 @@ class _TorchProgram(HostedRuntime):
     def start(self) -> HostProcess:
         return environments.run(self.name, sys.executable, environments.HERE / "torch_program_host.py")
 
-    def convert(self, model: Model, kind: str, calibration: NDArray[np.float32] | None, path: Path) -> None:
+    def convert(self, model: Model, kind: str, calibration: Images | None, path: Path) -> None:
         raise DeploymentError(f"{self.name} opens files and writes none: deploy to torch-export")
 
     def load(self, path: Path) -> Session:

@@ -29,7 +29,6 @@ from typing import Any, Dict, List, Optional, Tuple
 
 import numpy as np
 
-VERSION = 1
 MAGIC = b"RCMP"
 DTYPES = ("float32", "float64", "int64", "uint8")
 MOST_HEADER = 2**22  # bytes
@@ -258,7 +257,6 @@ def serve(network: Any) -> None:
     memory = mmap.mmap(int(os.environ[MEMORY]), MEMORY_SIZE) if MEMORY in os.environ else None
     channel = Channel(connection)
     greeting = {
-        "protocol": VERSION,
         "shares_memory": memory is not None,
         "framework": network.framework,
         "version": str(network.version),

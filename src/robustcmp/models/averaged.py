@@ -93,7 +93,6 @@ def averaged(model: Model, *, passes: int = 16, seed: int = 0) -> Model:
     other = copy.copy(model)
     other._model = _MeanOfPasses(model, passes, seed)
     other.outputs = "logits"
-    other.traceable = False
     other.info = model.info | {"averaged": {"passes": passes, "seed": seed}}
     return other
 

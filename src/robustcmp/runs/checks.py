@@ -22,6 +22,7 @@ from ..attacks.draws import Draws
 from ..attacks.fgsm import FGSM
 from ..attacks.gradients import cross_entropy, follow, margin
 from ..attacks.suite import Suite
+from ..data.arrays import Images, Labels
 from ..errors import ModelError
 from ..models.batches import is_slow
 from ..models.classifier import Classifier, unwrap
@@ -79,8 +80,8 @@ ADVICE = {
 def run_checks(
     models: Sequence[tuple[str, Classifier, xarray.Dataset]],
     suite: Suite,
-    images: NDArray[np.float32],
-    labels: NDArray[np.int64],
+    images: Images,
+    labels: Labels,
     seed: int,
     progress: Progress,
 ) -> Checked:
@@ -174,8 +175,8 @@ class _Examination:
     def __init__(
         self,
         classifier: Classifier,
-        images: NDArray[np.float32],
-        labels: NDArray[np.int64],
+        images: Images,
+        labels: Labels,
         fgsm: FGSM,
         seed: int,
         nearest: NDArray[np.float64] | None,
@@ -340,9 +341,7 @@ class _Examination:
         return _judge(check, share >= KEPT, figure)
 
 
-def _compare_slopes(
-    classifier: Classifier, images: NDArray[np.float32], labels: NDArray[np.int64], seed: int
-) -> tuple[float, float]:
+def _compare_slopes(classifier: Classifier, images: Images, labels: Labels, seed: int) -> tuple[float, float]:
     """Return how far the gradient's slopes are off, along itself and along a random direction.
 
     The slopes are those of each image's margin, that of its class over the largest other. Both are shares of the

@@ -140,7 +140,6 @@ def check_models(models: Sequence[TrainedModel], question: Question, progress: P
         any model.
     """
     check_control(models, question.suite)
-    _note_inapplicable(models, question.suite)
     progress.begin("compiling and checking models", len(models))
     for model in models:
         blame(f"checking {model.label}", _check, model, question)

@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from ..attacks.suite import Suite
+from ..data.arrays import Images
 from ..deployments import conversion
 from ..errors import SealError, UsageError
 from ..files import digest
@@ -123,7 +123,7 @@ def add_rounded(manifest: Mapping[str, Any], plan: Plan, store: Run) -> dict[str
     return {**manifest, "models": models}
 
 
-def _compare_with_sources(models: Sequence[TrainedModel], images: NDArray[np.float32]) -> list[dict[str, Any]]:
+def _compare_with_sources(models: Sequence[TrainedModel], images: Images) -> list[dict[str, Any]]:
     """Return what each deployed network has of the model that it was converted from, as JSON types.
 
     Only of those whose source is compared beside them.
@@ -202,7 +202,7 @@ def _source(described: Mapping[str, Any], models: Sequence[TrainedModel]) -> Tra
     return next(alike, None)
 
 
-def _measure_seconds(models: Sequence[TrainedModel], images: NDArray[np.float32]) -> dict[ModelKey, list[float | None]]:
+def _measure_seconds(models: Sequence[TrainedModel], images: Images) -> dict[ModelKey, list[float | None]]:
     """Ask a source and what was converted from it in turns, so that a busy moment of the machine falls on all alike."""
     seconds: dict[ModelKey, list[float | None]] = {model.key: [] for model in models}
     for size, passes in TIMED.items():

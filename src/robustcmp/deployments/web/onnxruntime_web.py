@@ -5,9 +5,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
+from ...data.arrays import Images
 from ...errors import DeploymentError
 from ...models.model import Model
 from ..base import Conversion
@@ -46,7 +44,7 @@ class _OnnxRuntimeWeb(browser.BrowserRuntime):
     def beside(self, path: Path) -> list[Path]:
         return NATIVE.beside(path)
 
-    def convert(self, model: Model, kind: str, calibration: NDArray[np.float32] | None, path: Path) -> None:
+    def convert(self, model: Model, kind: str, calibration: Images | None, path: Path) -> None:
         if kind and (why := NATIVE.explain_absence()):
             raise DeploymentError(why)
         NATIVE.convert(model, kind, calibration, path)
