@@ -23,7 +23,7 @@ import robustcmp as rc
 from robustcmp.analysis.indicator import find_published_rates, read_published
 from robustcmp.analysis.outcomes import Outcomes
 from robustcmp.analysis.results import Results, open_results
-from robustcmp.analysis.statistics.hypotheses import brown_forsythe, holm, mcnemar, paired_t, standard_error
+from robustcmp.analysis.statistics.hypotheses import brown_forsythe, holm, mcnemar, standard_error, t_test
 from robustcmp.analysis.verdicts import Verdict
 from robustcmp.report.format import distance, p_value, percent, points
 from robustcmp.report.text import summary, to_markdown
@@ -156,7 +156,9 @@ def clipping() -> str:
     of_clipping, of_widest = (np.array([pair[column].mean() for pair in five]) for column in (0, 1))
     alone = f"{sum((a & ~b).sum() for a, b in five)} : {sum((b & ~a).sum() for a, b in five)}"
     rates = f"{percent(of_clipping.mean())} | {percent(of_widest.mean())}"
-    lines.append(f"| 99.99 | all five | {rates} | {alone} | {p_value(paired_t(of_clipping, of_widest).p)}, paired t |")
+    lines.append(
+        f"| 99.99 | all five | {rates} | {alone} | {p_value(t_test(of_clipping, of_widest, paired=True).p)}, paired t |"
+    )
     return "\n".join(lines)
 
 

@@ -345,7 +345,7 @@ class Arrays(RunReader):
         results = self.open(self.run)
         if "clean" in name:
             return {} if results.clean is None else {"images": results.clean}
-        return {} if results.conditioned is None else {"rows": results.conditioned.curve(picks=2).to_dict("list")}
+        return {} if results.conditioned is None else {"rows": results.conditioned.curve().to_dict("list")}
 
 
 # networks ------------------------------------------------------------------------------------------------------------

@@ -25,13 +25,13 @@ from .statistics import (
     detectable_between_pairs,
     detectable_by_signs,
     difference_intervals,
+    equivalent_frameworks,
     equivalent_models,
-    equivalent_twins,
     holm,
     mcnemar,
-    paired_t,
     sign_flips,
     sign_test,
+    t_test,
 )
 from .statistics.foundations import check_fraction
 from .twins import Key, read_key
@@ -220,10 +220,10 @@ def _compare_success(deployed: NDArray[np.float64], source: NDArray[np.float64],
     }
     if len(a) == 1 or np.ptp(a - b) == 0:  # where all rates differ by the same, trainings say nothing
         return row | _compare_images(deployed, source, margin)
-    test = paired_t(a, b)
+    test = t_test(a, b, paired=True)
     row |= {"unit": "trainings", "low": test.low, "high": test.high, "p": test.p}
     row["detectable"] = partial(detectable_between_pairs, a - b)
-    return row | _describe_equivalence(equivalent_twins(a, b, margin))
+    return row | _describe_equivalence(equivalent_frameworks(a, b, margin, paired=True))
 
 
 def _compare_images(deployed: NDArray[np.float64], source: NDArray[np.float64], margin: float) -> dict[str, Any]:
@@ -277,7 +277,7 @@ def _compare_distances(deployed: NDArray[np.float64], source: NDArray[np.float64
         "equivalent": False,
     }
     if len(a) > 1 and np.ptp(a - b):
-        test = paired_t(a, b, largest=math.inf)
+        test = t_test(a, b, paired=True, largest=math.inf)
         row |= {"low": test.low, "high": test.high, "p": test.p}
         row["detectable"] = partial(detectable_between_pairs, a - b)
     elif (deployed != source).any():

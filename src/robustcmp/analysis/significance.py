@@ -28,11 +28,10 @@ from .statistics import (
     holm,
     label_permutation,
     mcnemar,
-    paired_t,
     permute,
     sign_flips,
     sign_test,
-    welch_t,
+    t_test,
 )
 from .statistics.foundations import ROUNDING
 
@@ -226,11 +225,9 @@ def _compare_frameworks(outcomes: Outcomes, of: str, values: dict[str, NDArray[n
         for name, test in (("Brown-Forsythe", brown_forsythe), (BESIDE, f_test))
     ]
     for a, b in combinations(values, 2):
-        twin_places = outcomes.match_twins(a, b)
-        name = "Welch's t" if twin_places is None else "paired t"
-        test = welch_t if twin_places is None else paired_t
-        of_b = values[b] if twin_places is None else values[b][twin_places]
-        statistic, p, *ends = test(values[a], of_b, largest=math.inf if of else 1.0)
+        of_a, of_b, paired = outcomes.pair_up(values, a, b)
+        name = "paired t" if paired else "Welch's t"
+        statistic, p, *ends = t_test(of_a, of_b, paired=paired, largest=math.inf if of else 1.0)
         rows.append(row | _describe(f"{name}{of}", a, b, Evidence(statistic, p), *ends))
     if not _has_spread(groups):
         rows = [each | NOTHING_SAID._asdict() for each in rows]

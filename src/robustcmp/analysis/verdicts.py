@@ -21,7 +21,6 @@ from .statistics import (
     detectable_between_models,
     equivalent_frameworks,
     equivalent_models,
-    equivalent_twins,
     nested_variance,
 )
 from .statistics.foundations import check_fraction
@@ -312,11 +311,8 @@ def _compare_trainings(
     """Return the tests of every pair of frameworks, paired by training where their trainings are twins."""
     pairs = {}
     for a, b in combinations(values, 2):
-        twin_places = outcomes.match_twins(a, b)
-        if twin_places is None:
-            pairs[a, b] = equivalent_frameworks(values[a], values[b], margin, largest)
-        else:
-            pairs[a, b] = equivalent_twins(values[a], values[b][twin_places], margin, largest)
+        of_a, of_b, paired = outcomes.pair_up(values, a, b)
+        pairs[a, b] = equivalent_frameworks(of_a, of_b, margin, paired=paired, largest=largest)
     return pairs
 
 

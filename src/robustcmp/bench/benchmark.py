@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections import Counter
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from ..analysis.statistics.ranks import median_interval
 from ..errors import UsageError
 from ..files import write_named
+from ..report.exports import without_nan
 from ..report.layout import WIDTH, Table, write_text
 from . import page, pairs, words
 from .figures import summarise
@@ -27,9 +27,10 @@ if TYPE_CHECKING:
     import pandas
     from matplotlib.figure import Figure
 
-NEW_SEEDS = 4  # the semantics since which each repetition of a training has a seed of its own
-OF_TRAINING = ["epoch_seconds", "first_epoch_seconds", "call_seconds"]
-OF_ONE_TRAINING = ["loss", "training_accuracy", "validation_accuracy"]  # the same where all repetitions have one seed
+OF_TRAINING = [
+    *("epoch_seconds", "first_epoch_seconds", "call_seconds"),
+    *("loss", "training_accuracy", "validation_accuracy"),
+]
 OF_PREDICTION = ["first_seconds", "call_seconds", "p90", "p95", "p99", "throughput"]
 OF_ALL = ["ready_seconds", "cpu_seconds", "processors", "peak_memory"]
 
@@ -75,13 +76,8 @@ class Benchmark:
     @property
     def settings(self) -> list[Setting]:
         """The settings in which subjects are compared: task, number of images and batch size."""
-        planned = {each.setting for each in self.manifest.plan}
+        planned = {each.asked.setting for each in self.manifest.plan}
         return sorted((Setting(*each) for each in planned), key=lambda each: (TASKS.index(each.task), *each[1:]))
-
-    @property
-    def has_one_training(self) -> bool:
-        """Whether all repetitions of a training have one seed, as in old runs, so that only times are repeated."""
-        return any(measured.epochs and measured.semantics < NEW_SEEDS for measured in self.measurements)
 
     @cached_property
     def absent(self) -> Counter[tuple[str, str]]:
@@ -121,7 +117,7 @@ class Benchmark:
         pandas.DataFrame
             task, subject, images, batch_size, repetition; call_seconds (the median after warm-up), p90, p95, p99,
             throughput; epoch_seconds, first_epoch_seconds, loss, training_accuracy, validation_accuracy;
-            ready_seconds, first_seconds, calls, warm_up (calls), drift, drifts, seconds, cpu_seconds, peak_memory;
+            ready_seconds, first_seconds, calls, warm_up (calls), seconds, cpu_seconds, peak_memory;
             processors from when it was ready; others (what other programs used of its processors), busy, threads,
             device, version, began. NaN where there is none.
         """
@@ -141,7 +137,7 @@ class Benchmark:
             warm-up), loss, training_accuracy and validation_accuracy (of the last epoch); ready_seconds, cpu_seconds
             (of the whole process), processors (used on average), peak_memory.
         """
-        return self._summarise(["train"], [*OF_TRAINING, *OF_ONE_TRAINING, *OF_ALL])
+        return self._summarise(["train"], [*OF_TRAINING, *OF_ALL])
 
     def summary_of_prediction(self) -> pandas.DataFrame:
         """Return what predictions take, one row for each task, subject, number of images and batch size.
@@ -186,10 +182,8 @@ class Benchmark:
 
     def select(self, setting: Setting, subject: str) -> list[Measurement]:
         """Return the measurements of a subject in a setting, in the order of repetitions."""
-        planned = [each for each in self.manifest.plan if each.setting == setting and each.asked.subject == subject]
-        keys = {each.key for each in planned}
-        chosen = [measured for measured in self.measurements if measured.key in keys]
-        return sorted(chosen, key=lambda measured: measured.asked.repetition)
+        in_setting = [measured for measured in self.measurements if measured.asked.setting == setting]
+        return [measured for measured in in_setting if measured.asked.subject == subject]
 
     def plot_learning(self, figure: Figure | None = None) -> NDArray[np.object_]:
         """Draw validation accuracy against seconds: a line for each training, a panel for each batch size.
@@ -246,7 +240,7 @@ class Benchmark:
         """Return the summaries, tests, answers and missing measurements as JSON types."""
         about = self.manifest.about
         content = {name: about.get(name) for name in ("what", "model", "dataset", "recipe", "training_seed")}
-        return content | {
+        content |= {
             "subjects": self.subjects,
             "repetitions": self.repetitions,
             "measured": len(self.measurements),
@@ -255,12 +249,14 @@ class Benchmark:
             "absent": [
                 {"what": name, "why": reason, "processes": count} for (name, reason), count in self.absent.items()
             ],
-            "training": _to_records(self.summary_of_training()),
-            "prediction": _to_records(self.summary_of_prediction()),
-            "tests": _to_records(self._tests),
+            "training": self.summary_of_training().to_dict("records"),
+            "prediction": self.summary_of_prediction().to_dict("records"),
+            "tests": self._tests.to_dict("records"),
             "answer": words.list_answers(self),
             "out": str(self.store.directory),
         }
+        plain: dict[str, Any] = without_nan(content)
+        return plain
 
     def summary(self, *, width: int | None = None, color: bool = False) -> str:
         """Return the answer on one screen: what the command prints, and what ``print(found)`` shows.
@@ -332,12 +328,3 @@ def open_benchmark(directory: str | os.PathLike[str]) -> Benchmark:
     robustcmp.errors.UsageError: no-such-directory is not a benchmark of robustcmp: it has no manifest.json
     """
     return Benchmark(BenchmarkStore(directory))
-
-
-def _to_records(frame: pandas.DataFrame) -> list[dict[str, Any]]:
-    return [{str(name): _to_plain(value) for name, value in row.items()} for row in frame.to_dict("records")]
-
-
-def _to_plain(value: Any) -> Any:
-    value = value.item() if hasattr(value, "item") else value
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -46,6 +46,11 @@ class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     images: Whole
     repetition: Whole
 
+    @property
+    def setting(self) -> tuple[str, int, int]:
+        """Its task, number of images and batch size."""
+        return self.task, self.images, self.batch_size
+
 
 class Epoch(msgspec.Struct, frozen=True):
     """An epoch of a training, or the share of one.
@@ -125,8 +130,7 @@ class Measurement(msgspec.Struct, frozen=True):
     version : str
         Of the framework or the runtime.
     semantics : int
-        The `SEMANTICS` of its values. Before 2, short bursts of other programs were not looked for; before 4, all
-        repetitions of a training had one seed.
+        The `SEMANTICS` of its values.
     """
 
     asked: Asked

@@ -28,11 +28,6 @@ class Planned(msgspec.Struct, frozen=True):
     asked: Asked
     key: Key
 
-    @property
-    def setting(self) -> tuple[str, int, int]:
-        """Its task, number of images and batch size."""
-        return self.asked.task, self.asked.images, self.asked.batch_size
-
 
 class Manifest(msgspec.Struct):
     """What a benchmark was asked for, and with what.

@@ -79,9 +79,8 @@ def _tabulate_learning(benchmark: Benchmark) -> Table:
         "loss": Column("last loss", number),
         "training_accuracy": Column("training accuracy", percent_2),
         "validation_accuracy": Column("validation accuracy", percent_2),
+        "validation_accuracy_interval": Column("95 %", interval(percent_2)),
     }
-    if not benchmark.has_one_training:
-        columns["validation_accuracy_interval"] = Column("95 %", interval(percent_2))
     return _lay_out(
         "Learning: medians over processes, after the last epoch", columns, _read(benchmark.summary_of_training())
     )

@@ -47,7 +47,7 @@ def _name_setting(setting: Setting) -> str:
 
 def describe_measurement(asked: Asked) -> str:
     """Say in a few words what a measurement is of."""
-    return f"{asked.subject}, {_name_setting(Setting(asked.task, asked.images, asked.batch_size))}"
+    return f"{asked.subject}, {_name_setting(Setting(*asked.setting))}"
 
 
 # answers
@@ -119,7 +119,7 @@ def _write_ratio(test: dict[Any, Any]) -> str:
 
 def list_notes(benchmark: Benchmark) -> list[str]:
     """Return all notes, the most important first."""
-    notes = (_note_absent, _note_devices, _note_busy, _note_drift, _note_trainings, _note_control)
+    notes = (_note_absent, _note_devices, _note_busy, _note_control)
     return [*(sentence for note in notes for sentence in note(benchmark)), *METHODS]
 
 
@@ -152,20 +152,6 @@ def _note_busy(benchmark: Benchmark) -> Iterator[str]:
         )
     if frame.others.isna().any():
         yield "What other programs used is not known."
-
-
-def _note_drift(benchmark: Benchmark) -> Iterator[str]:
-    frame = benchmark.to_dataframe()
-    if drifting := int(frame.drifts.sum()):
-        yield (
-            f"Drift: in {drifting} of {len(frame)} processes, times rise or fall by more than 5 % after warm-up "
-            "(Kendall, p < 0.01), so their medians depend on how long they were measured."
-        )
-
-
-def _note_trainings(benchmark: Benchmark) -> Iterator[str]:
-    if benchmark.has_one_training:
-        yield "Accuracy: n = 1. All repetitions repeat one training; only times are repeated."
 
 
 def _note_control(benchmark: Benchmark) -> Iterator[str]:

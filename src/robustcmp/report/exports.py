@@ -156,7 +156,7 @@ def to_json(results: Results) -> dict[str, Any]:
         summary["sources"] = results.sources
         networks = results.deployed_networks.to_dict("records")
         summary["deployments"] = {"networks": networks, "differences": results.deployments.to_dict("records")}
-    plain: dict[str, Any] = _without_nan(summary)
+    plain: dict[str, Any] = without_nan(summary)
     return plain
 
 
@@ -164,12 +164,12 @@ def _tabulate(results: Results, figure: Callable[[str, str], Any]) -> dict[str, 
     return {model: {attack: figure(model, attack) for attack in results.attacks} for model in results.models}
 
 
-def _without_nan(value: Any) -> Any:
+def without_nan(value: Any) -> Any:
     """Return JSON types with None for floats that are undefined."""
     if isinstance(value, dict):
-        return {name: _without_nan(each) for name, each in value.items()}
+        return {name: without_nan(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_without_nan(each) for each in value]
+        return [without_nan(each) for each in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
