@@ -74,6 +74,10 @@ def main(words: Sequence[str]) -> int:
     accuracy_margin = margin
     if options.accuracy_margin is not None:
         accuracy_margin = read_points("--accuracy-margin", options.accuracy_margin)
+    for name in ("junit", "markdown"):
+        path = getattr(options, name)
+        if path and not Path(path).parent.is_dir():
+            raise UsageError(f"--{name} should name a file in a directory that exists, received {path}")
     from ..sources.named_files import describe_files
 
     arguments = _as_comparison(options, describe_files(options.models))

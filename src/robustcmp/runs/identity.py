@@ -207,7 +207,7 @@ def _difference(first: NDArray[np.float32], other: NDArray[np.float32]) -> float
 
 def _sketch(answers: NDArray[np.float32]) -> list[float]:
     """Return one number of each of a few rows: the sum of their values, each with a weight of its own."""
-    rows = np.nan_to_num(answers[:: max(1, len(answers) // SKETCHED)].reshape(-1, answers[0].size).astype(np.float64))
+    rows = np.nan_to_num(answers[:: max(1, len(answers) // SKETCHED)].reshape(-1, answers[0].size)).astype(np.float64)
     return [float(f"{value:.6g}") for value in rows @ np.cos(np.arange(1, rows.shape[1] + 1))]
 
 
