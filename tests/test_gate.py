@@ -151,6 +151,9 @@ def test_a_stored_run_is_gated() -> None:
     gate = rc.open_run(RESULTS / "lenet5-mnist-deployed").gate()
     assert gate.outcome == "passed"
     assert {verdict.answer for verdict in gate.attacks} == {"not easier", "uninformative"}
+    gradients = {verdict.model: verdict.gradient_of for verdict in gate.attacks if verdict.attack == "fgsm"}
+    assert gradients["onnxruntime"] is None
+    assert gradients["onnxruntime-int8"] == "torch"
     ev = rc.open_run(RESULTS / "lenet5-mnist-ten-trainings")
     assert ev.gate().outcome == "not shown"
     assert ev.gate(accuracy_margin=1e-6).accuracies[0].answer == "not shown"

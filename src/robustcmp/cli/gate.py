@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..errors import UsageError
 from ..files import write_named
-from .command import Parser, run_command, say
+from .command import Parser, as_command, say
 from .eval import check_complete, compare, read_options, read_time
 from .screen import drop_log_lines, screen_width, use_color
 
@@ -62,13 +62,10 @@ def _parser() -> Parser:
     return parser
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Gate what the arguments name and return the exit status."""
-    return run_command(_gate, "robustcmp gate", arguments)
-
-
+@as_command("robustcmp gate")
 @drop_log_lines()
-def _gate(words: Sequence[str]) -> int:
+def main(words: Sequence[str]) -> int:
+    """Gate what the arguments name and return the exit status."""
     start = time.monotonic()
     options = _parser().parse_args(words)
     if len(options.models) < 2:
