@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import UsageError
 from ..files import write_named
-from .command import Parser, run_command, say
+from .command import Parser, as_command, say
 from .eval import check_complete, compare, read_options, read_time
 from .screen import drop_log_lines, screen_width, use_color
 
@@ -67,13 +67,10 @@ def _parser() -> Parser:
     return parser
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Gate what the arguments name and return the exit status."""
-    return run_command(_gate, "robustcmp gate", arguments)
-
-
+@as_command("robustcmp gate")
 @drop_log_lines()
-def _gate(words: Sequence[str]) -> int:
+def main(words: Sequence[str]) -> int:
+    """Gate what the arguments name and return the exit status."""
     start = time.monotonic()
     options = _read(words)
     from ..sources.named_files import describe_files
