@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ import pytest
 from numpy.typing import NDArray
 
 import robustcmp as rc
-from robustcmp import compare
 from robustcmp.attacks import FGSM, Attack, SinglePixel
 from robustcmp.attacks.base import Perturbed
 from robustcmp.attacks.draws import Draws
@@ -25,8 +24,6 @@ from robustcmp.records.answers import Check, judge
 from robustcmp.records.attack import AttackTable, Cell, Column, Extra, PositionDraws
 from robustcmp.report.tables import tables
 from robustcmp.report.words import notes
-from robustcmp.runs.executors import InProcess
-from robustcmp.runs.plan import Plan, Task
 
 matplotlib.use("agg")
 
@@ -220,29 +217,3 @@ def test_another_exact_attack_has_positions_of_its_own(digits_of_two: dict[str, 
     one, other = (ev.exact_pixel.success_rate.sel(attack=attack).values for attack in ("pixel", "other"))
     np.testing.assert_array_equal(one, other)
     assert str(ev)
-
-
-class Backwards:
-    """An executor that does the last task first, and writes nothing."""
-
-    name = "backwards"
-    limits = None
-
-    def __init__(self) -> None:
-        self.done: list[tuple[str, str]] = []
-
-    def check(self) -> None: ...
-
-    def execute(self, plan: Plan, tasks: Iterable[Task], asked: Callable[[str, int], object]) -> Iterator[Any]:
-        for task in reversed(list(tasks)):
-            self.done.append((task.model[0], task.attack))
-            yield from InProcess().execute(plan, [task], asked)
-
-
-def test_who_executes_changes_no_outcome(
-    ev: rc.Evaluation, digits_of_two: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    backwards = Backwards()
-    monkeypatch.setattr(compare, "choose_executor", lambda *_: backwards)
-    assert rc.evaluate(**digits_of_two, out=tmp_path / "run").dataset.identical(ev.dataset)
-    assert backwards.done == [("b", "grey"), ("a", "grey"), ("b", "fgsm"), ("a", "fgsm")]
