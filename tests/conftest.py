@@ -55,6 +55,8 @@ from robustcmp.networks.architecture import (
     Residual,
 )
 from robustcmp.networks.weights import Weights
+from robustcmp.records.attack import AttackResult, Cell
+from robustcmp.records.store import Run
 from robustcmp.sources.from_files import FromFile
 
 settings.register_profile("without a clock", deadline=None)  # beside other processes an example takes what it takes
@@ -411,6 +413,20 @@ def random_weights() -> Callable[[Architecture, int], Weights]:
         return weights
 
     return make
+
+
+@pytest.fixture
+def saved(monkeypatch: pytest.MonkeyPatch) -> list[Cell]:
+    """The cells that are finished during the test, in their order."""
+    cells: list[Cell] = []
+    save = Run.save
+
+    def counted(self: Run, cell: Cell, result: AttackResult) -> None:
+        save(self, cell, result)
+        cells.append(cell)
+
+    monkeypatch.setattr(Run, "save", counted)
+    return cells
 
 
 @pytest.fixture

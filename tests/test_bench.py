@@ -23,8 +23,7 @@ import robustcmp as rc
 from robustcmp.bench import page
 from robustcmp.bench.benchmark import Benchmark
 from robustcmp.bench.figures import _count_warm_up, summarise
-from robustcmp.bench.measurement import Asked, Epoch, Measurement
-from robustcmp.bench.pairs import Setting
+from robustcmp.bench.measurement import Asked, Epoch, Measurement, Setting
 from robustcmp.bench.tables import make_tables
 from robustcmp.bench.words import list_answers, list_notes
 from robustcmp.cli import command, report, verify

@@ -25,7 +25,6 @@ from robustcmp.errors import ModelError, UsageError
 from robustcmp.models.classifier import Classifier
 from robustcmp.models.model import Model
 from robustcmp.records.attack import Cell
-from robustcmp.records.store import Run
 from robustcmp.report.words import find_own_repeats
 from robustcmp.runs import loading
 
@@ -74,20 +73,6 @@ def compare(zoo_model: Zoo, digits: Dataset, suite: Path) -> Callable[..., Evalu
         return rc.evaluate(**(given | changes))
 
     return run
-
-
-@pytest.fixture
-def saved(monkeypatch: pytest.MonkeyPatch) -> list[Cell]:
-    """The cells that are finished during the test, in their order."""
-    cells: list[Cell] = []
-    save = Run.save
-
-    def counted(self: Run, cell: Cell, result: Any) -> None:
-        save(self, cell, result)
-        cells.append(cell)
-
-    monkeypatch.setattr(Run, "save", counted)
-    return cells
 
 
 # cells ---------------------------------------------------------------------------------------------------------------

@@ -151,6 +151,9 @@ def test_a_stored_run_is_gated() -> None:
     gate = rc.open_run(RESULTS / "lenet5-mnist-deployed").gate()
     assert gate.outcome == "passed"
     assert {verdict.answer for verdict in gate.attacks} == {"not easier", "uninformative"}
+    gradients = {verdict.model: verdict.gradient_of for verdict in gate.attacks if verdict.attack == "fgsm"}
+    assert gradients["onnxruntime"] is None
+    assert gradients["onnxruntime-int8"] == "torch"
     ev = rc.open_run(RESULTS / "lenet5-mnist-ten-trainings")
     assert ev.gate().outcome == "not shown"
     assert ev.gate(accuracy_margin=1e-6).accuracies[0].answer == "not shown"
@@ -230,6 +233,10 @@ def test_a_gate_says_whether_a_new_model_may_replace_an_old_one(
         (["a.onnx", "--dataset", "digits"], "expected two models or more, the baseline first; received a.onnx alone"),
         (["a.onnx", "b.onnx", "--dataset", "digits", "--margin", "0"], "--margin should be points above 0"),
         (["a.onnx", "b.onnx", "--dataset", "digits", "--margin", "200"], "below 100, received 200"),
+        (
+            ["a.onnx", "b.onnx", "--dataset", "digits", "--junit", "no/x.xml"],
+            "--junit should name a file in a directory",
+        ),
         (["a.onnx", "b.onnx", "--dataset", "digits"], "there is no file a.onnx"),
         (["a.onnx", "b.onnx", "--dataset", "digits", "--within", "10"], "a time such as 90s, 10m or 1h, received 10"),
         (["a.txt", "a.txt", "--dataset", "digits"], "a.txt is of no known kind. Files end in .bin, .caffemodel, .ckpt"),

@@ -224,6 +224,12 @@ def test_the_wheel_is_small() -> None:
     assert sum(path.stat().st_size for path in shipped) < 60e6
 
 
+def test_child_processes_are_started_in_one_module() -> None:
+    starts = re.compile(r"\bPopen\b|subprocess\.(run|call|check)|\bos\.(fork|spawn|exec|system|popen)|\bProcessPool")
+    starting = [path.relative_to(SOURCE).as_posix() for path in SOURCES if starts.search(path.read_text("utf-8"))]
+    assert starting == ["processes.py"]
+
+
 def test_tests_mirror_the_house() -> None:
     """A file of tests is called as a module, a room, a room and its module, or what else it tests."""
     others = {"brought", "docs", "imports", "notebooks", "reference", "soak", "weigh", "zoo"}

@@ -276,18 +276,21 @@ def test_a_byte_order_mark_changes_nothing(reader: str, tmp_path: Path) -> None:
     assert getattr(received, "digest", received) == getattr(wanted, "digest", wanted)
 
 
+INSTEAD: dict[str, Callable[[Path], object]] = {
+    "pipe": os.mkfifo,
+    "device": lambda path: path.symlink_to("/dev/zero"),
+    "directory": Path.mkdir,
+    "empty": Path.touch,
+    "nothing": lambda path: None,
+    "name": lambda path: None,
+}
+
+
 @pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("kind", ["pipe", "device", "directory", "nothing", "name"])
 def test_what_is_no_file(reader: str, kind: str, tmp_path: Path) -> None:
-    path = tmp_path / "mine.toml"
-    if kind == "pipe":
-        os.mkfifo(path)
-    elif kind == "device":
-        path.symlink_to("/dev/zero")
-    elif kind == "directory":
-        path.mkdir()
-    elif kind == "name":
-        path = tmp_path / "mi\0ne.toml"
+    path = tmp_path / ("mi\0ne.toml" if kind == "name" else "mine.toml")
+    INSTEAD[kind](path)
     with within(60), pytest.raises(UsageError, match=r"cannot be read|without control characters"):
         READERS[reader][1](path)
 
@@ -512,14 +515,7 @@ def test_an_archive_that_unpacks_to_gigabytes(name: str, entry: str, tmp_path: P
 @pytest.mark.parametrize("kind", ["pipe", "device", "directory", "empty"])
 def test_what_is_no_file_is_not_opened(name: str, kind: str, tmp_path: Path) -> None:
     path = tmp_path / name
-    if kind == "pipe":
-        os.mkfifo(path)
-    elif kind == "device":
-        path.symlink_to("/dev/zero")
-    elif kind == "directory":
-        path.mkdir()
-    else:
-        path.touch()
+    INSTEAD[kind](path)
     message = "is empty" if kind == "empty" else "expected a file, received "
     framework = "torch" if name == "a.pt" else list_installed()[0]
     if framework not in list_installed():

@@ -23,7 +23,7 @@ import robustcmp as rc
 from robustcmp.analysis.indicator import find_published_rates, read_published
 from robustcmp.analysis.outcomes import Outcomes
 from robustcmp.analysis.results import Results, open_results
-from robustcmp.analysis.statistics.hypotheses import brown_forsythe, holm, mcnemar, standard_error, t_test
+from robustcmp.analysis.statistics.hypotheses import brown_forsythe, compare_means, holm, mcnemar, t_test
 from robustcmp.analysis.verdicts import Verdict
 from robustcmp.report.format import distance, p_value, percent, points
 from robustcmp.report.text import summary, to_markdown
@@ -442,7 +442,7 @@ def differences(attack: str, decimals: int) -> str:
             of_a, of_b = rates.sel(model=a).values, rates.sel(model=b).values
             paper_a, paper_b = (find_published_rates(ev.manifest)[name.partition("@")[0]][attack] for name in (a, b))
             ours, paper = of_a.mean() - of_b.mean(), paper_a - paper_b
-            error, freedom = standard_error(of_a, of_b)
+            _, error, freedom = compare_means(of_a, of_b, paired=False)
             of_two = error * np.sqrt(len(of_a))  # of two trainings
             error *= np.sqrt(len(of_a) + 1)  # of one more training each beside the means of so many
             within = student_t.ppf(0.975, freedom) * error

@@ -131,37 +131,7 @@ def _gate(results: Results, entries: Sequence[Mapping[str, Any]]) -> str:
 
 
 def compare_deployments(results: Results, margin: float) -> pandas.DataFrame:
-    """Return how much easier each deployment is to fool than its source; a row a deployment and attack.
-
-    Parameters
-    ----------
-    results : Results
-        A run.
-    margin : float
-        Of equivalence, in the unit of the rates.
-
-    Returns
-    -------
-    pandas.DataFrame
-        ``value`` is the deployment's success rate or, in a row of its own for an attack whose distances are compared,
-        its median in the attack's norm; ``difference`` is that minus the source's, with a 95 % interval. ``unit`` says
-        over what. With several trainings the unit is the training: the paired t test. With one it is the image:
-        McNemar's test where there is one outcome an image, sign flips for a random attack's repeats, and the interval
-        by the bootstrap over images. ``p_adjusted`` is Holm's over all rows with a p; it is NaN where no outcome
-        differs. ``detectable`` is the difference that the test finds with 80 % power, at 5 % divided by the number of
-        tests. ``only_source`` and ``only_deployed`` count outcomes (trainings × repeats × images) of which one falls
-        and the other does not.
-        ``equivalent_low`` and ``equivalent_high`` are the ends of the 90 % interval, ``p_equivalent`` that of two
-        one-sided tests, and ``equivalent`` says whether it is below 5 %: the difference is smaller than the margin.
-        ``not_compared`` says why distances say nothing, because the search has not converged; "" in every other row.
-        ``gradient`` is ``"source"`` where the attack followed the gradient of the source: then both were asked about
-        the same candidates.
-
-    Raises
-    ------
-    UsageError
-        The margin is not above 0, or above 1.
-    """
+    """Return how much easier each deployment is to fool than its source; see `Evaluation.deployments`."""
     check_fraction("margin", margin)
     rows = []
     for name, entries in _group_by_name(results).items():

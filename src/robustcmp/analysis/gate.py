@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri, stdtr, stdtrit
 
 from ..errors import UsageError
+from .deployments import answers_alike
 from .statistics.foundations import NO_VARIANCE, check_fraction
 from .statistics.hypotheses import compare_means, holm
 from .statistics.paired_rates import LEVEL, PairedRates, images_to_show, pair_rates
@@ -47,6 +48,9 @@ class AttackVerdict(msgspec.Struct, frozen=True):
         The success rates on the baseline and on the new model, in [0, 1].
     baseline_rounded, rounded : float, optional
         The same once the images are saved in 8 bits; None unless the clean images came from image files.
+    gradient_of : str, optional
+        The model whose gradient the attack followed on the new one, which has none, if the two answer differently: a
+        gradient of its own might fool more images.
     low, high : float
         The bounds of `rate` - `baseline_rate`, each at 95 %.
     p_easier : float, optional
@@ -73,6 +77,7 @@ class AttackVerdict(msgspec.Struct, frozen=True):
     images_needed: int | None
     baseline_rounded: float | None = None
     rounded: float | None = None
+    gradient_of: str | None = None
 
     @property
     def difference(self) -> float:
@@ -216,10 +221,23 @@ def open_gate(results: Results, margin: float = MARGIN, accuracy_margin: float |
             rates = [results.rounded_rate(name, verdict.attack) for name in (baseline, model)]
             if not any(map(math.isnan, rates)):
                 verdict = msgspec.structs.replace(verdict, baseline_rounded=rates[0], rounded=rates[1])
-            attacks.append(verdict)
+            gradient_of = _find_gradient_source(results, model, verdict.attack)
+            attacks.append(msgspec.structs.replace(verdict, gradient_of=gradient_of))
     accuracies = [_judge_accuracy(results, baseline, model, accuracy_margin) for model in others]
     outcome = _decide(attacks, accuracies)
     return Gate(baseline, margin, accuracy_margin, attacks, accuracies, outcome)
+
+
+def _find_gradient_source(results: Results, model: str, attack: str) -> str | None:
+    """Return the model whose gradient an attack followed on a deployed one that answers differently."""
+    deployed = [entry for entry in results.manifest["models"] if entry["name"] == model]
+    if not any(attack in entry.get("source_gradient", ()) for entry in deployed):
+        return None
+    for entry in results.manifest["deployments"]:
+        (name, _) = entry["model"]
+        if name == model and not answers_alike(entry["logits"], entry["changed"]):
+            return str(entry["source"][0])
+    return None
 
 
 def _decide(attacks: Sequence[AttackVerdict], accuracies: Sequence[AccuracyVerdict]) -> Outcome:

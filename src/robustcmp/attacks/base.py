@@ -75,10 +75,10 @@ def first_on_grid(
         classes = candidates.predict(rows, np.repeat(values, len(pending)))
         fools = classes.reshape(len(values), len(pending)) != labels[pending]
         fooled = fools.any(axis=0)
-        place = fools.argmax(axis=0)
-        queries[pending] += np.where(fooled, place + 1, len(values))
+        offset = fools.argmax(axis=0)
+        queries[pending] += np.where(fooled, offset + 1, len(values))
         if fooled.any():
-            first[pending[fooled]] = index + place[fooled]
+            first[pending[fooled]] = index + offset[fooled]
             pending = pending[~fooled]
             candidates.keep(np.flatnonzero(~fooled))
         index += len(values)

@@ -18,8 +18,8 @@ from ..report.exports import without_nan
 from ..report.layout import WIDTH, Table, write_text
 from . import page, pairs, words
 from .figures import summarise
-from .measurement import TASKS, Measurement
-from .pairs import SETTING, Finding, Setting
+from .measurement import TASKS, Measurement, Setting
+from .pairs import SETTING, Finding
 from .store import BenchmarkStore
 from .tables import make_tables
 
@@ -77,7 +77,7 @@ class Benchmark:
     def settings(self) -> list[Setting]:
         """The settings in which subjects are compared: task, number of images and batch size."""
         planned = {each.asked.setting for each in self.manifest.plan}
-        return sorted((Setting(*each) for each in planned), key=lambda each: (TASKS.index(each.task), *each[1:]))
+        return sorted(planned, key=lambda each: (TASKS.index(each.task), *each[1:]))
 
     @cached_property
     def absent(self) -> Counter[tuple[str, str]]:

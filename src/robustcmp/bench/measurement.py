@@ -5,7 +5,7 @@ Times are in seconds, memory is in bytes.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 
@@ -21,6 +21,14 @@ Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Key = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{1,64}\Z")]
 Times = Annotated[list[Time], msgspec.Meta(max_length=2**24)]
 Epochs = Annotated[list["Epoch"], msgspec.Meta(max_length=2**16)]
+
+
+class Setting(NamedTuple):
+    """What subjects are compared in."""
+
+    task: Task
+    images: int
+    batch_size: int
 
 
 class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -47,9 +55,9 @@ class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     repetition: Whole
 
     @property
-    def setting(self) -> tuple[str, int, int]:
-        """Its task, number of images and batch size."""
-        return self.task, self.images, self.batch_size
+    def setting(self) -> Setting:
+        """What other subjects are measured in, too."""
+        return Setting(self.task, self.images, self.batch_size)
 
 
 class Epoch(msgspec.Struct, frozen=True):

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ..analysis.significance import ALPHA
 from ..analysis.statistics import holm
 from ..analysis.statistics.ranks import Located, hodges_lehmann, median_interval, pairs_needed, wilcoxon
+from .measurement import Setting
 
 if TYPE_CHECKING:
     import pandas
@@ -20,14 +21,6 @@ if TYPE_CHECKING:
 SHORTEST = 1e-9  # seconds that a clock can tell
 SETTING = ["task", "images", "batch_size"]
 COLUMNS = [*SETTING, "measure", "a", "b", "n", "ratio", "low", "high", "p", "p_adjusted", "needed"]
-
-
-class Setting(NamedTuple):
-    """What subjects are compared in."""
-
-    task: str
-    images: int
-    batch_size: int
 
 
 class Finding(NamedTuple):
@@ -105,7 +98,7 @@ def compare(rows: pandas.DataFrame) -> pandas.DataFrame:
 
     tests = []
     for task, images, size in rows[SETTING].drop_duplicates().itertuples(index=False):
-        setting = Setting(str(task), int(images), int(size))
+        setting = Setting(task, int(images), int(size))
         about = setting._asdict() | {"measure": get_measure(rows, setting.task)}
         times = _get_times(rows, setting)
         for a, b in combinations(times, 2):

@@ -10,8 +10,8 @@ from ..analysis.statistics.ranks import Located
 from ..report.format import ANY_RATIO, in_unit, p_value, plural, ratio, seconds
 from ..report.words import KINDS, WORDS, Statement
 from .figures import BURST, BURST_SECONDS, BUSY
-from .measurement import Asked
-from .pairs import Finding, Setting, is_significant
+from .measurement import Asked, Setting
+from .pairs import Finding, is_significant
 
 if TYPE_CHECKING:
     from .benchmark import Benchmark
@@ -47,7 +47,7 @@ def _name_setting(setting: Setting) -> str:
 
 def describe_measurement(asked: Asked) -> str:
     """Say in a few words what a measurement is of."""
-    return f"{asked.subject}, {_name_setting(Setting(*asked.setting))}"
+    return f"{asked.subject}, {_name_setting(asked.setting)}"
 
 
 # answers

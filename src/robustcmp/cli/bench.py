@@ -6,10 +6,9 @@ import json
 import shlex
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from ..errors import GroupError
 from .command import Parser, as_command
@@ -91,6 +90,8 @@ def _parser() -> Parser:
 def main(arguments: Sequence[str]) -> None:
     """Measure what the arguments name."""
     options = _parser().parse_args(arguments)
+    from tqdm import tqdm
+
     from ..bench.measure import benchmark
     from ..sources.recipes import default_dataset
 
@@ -99,35 +100,20 @@ def main(arguments: Sequence[str]) -> None:
     options.out = options.out or f"runs/bench-{options.what}-{Path(options.model).stem}-{options.dataset}"
     keywords = {name: value for name, value in vars(options).items() if name not in OF_COMMAND}
     command = shlex.join(["python", "-m", "robustcmp.bench", *arguments])
-    with _show_progress(options.quiet) as progress:
-        measured = benchmark(**keywords, command=command, progress=progress)
+    with tqdm(disable=options.quiet, unit="measurement", delay=1) as bar:  # errors before it stand without one
+
+        def show_progress(done: int, total: int, name: str) -> None:
+            bar.total = total
+            bar.set_postfix_str(name)
+            bar.update(done - bar.n)
+
+        measured = benchmark(**keywords, command=command, progress=show_progress)
     _print(options, measured)
     if failed := measured.failed:
         raise GroupError(
             f"{len(failed)} measurements failed. Everything else is kept, and the same command tries only these again:"
             + "".join(f"\n  {name}: {reason}" for name, reason in failed.items())
         )
-
-
-@contextmanager
-def _show_progress(quiet: bool) -> Iterator[Callable[[int, int, str], None]]:
-    """Show the progress of measurements as a bar, from the first one on: errors before it stand without one."""
-    from tqdm import tqdm
-
-    bars: list[tqdm[NoReturn]] = []
-
-    def progress(done: int, total: int, name: str) -> None:
-        if not bars:
-            bars.append(tqdm(disable=quiet, unit="measurement", total=total))
-        [bar] = bars
-        bar.set_postfix_str(name)
-        bar.update(done - bar.n)
-
-    try:
-        yield progress
-    finally:
-        for bar in bars:
-            bar.close()
 
 
 def _print(options: Namespace, benchmark: Benchmark) -> None:

@@ -369,8 +369,8 @@ def _format_command(words: Sequence[str]) -> str:
 
 def _name_directory(options: Namespace, comparison: _Comparison) -> str:
     """Return the usual directory of a run."""
-    suite, *own = options.suite
-    names = [Path(suite).stem, *(text.partition("=")[0] for text in own)]
+    suite, *others = options.suite
+    names = [Path(suite).stem, *(text.partition("=")[0] for text in others)]
     dataset = comparison.data.name.replace(":", "-")  # some systems take no colon in a path
     return f"runs/{comparison.about['model']}-{dataset}-{'-'.join(names)}{comparison.suffix}"
 

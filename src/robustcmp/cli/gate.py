@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..errors import UsageError
 from ..files import write_named
-from .command import Parser, run_command, say
+from .command import Parser, as_command, say
 from .eval import check_complete, compare, read_options, read_time
 from .screen import drop_log_lines, screen_width, use_color
 
@@ -62,13 +62,10 @@ def _parser() -> Parser:
     return parser
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Gate what the arguments name and return the exit status."""
-    return run_command(_gate, "robustcmp gate", arguments)
-
-
+@as_command("robustcmp gate")
 @drop_log_lines()
-def _gate(words: Sequence[str]) -> int:
+def main(words: Sequence[str]) -> int:
+    """Gate what the arguments name and return the exit status."""
     start = time.monotonic()
     options = _parser().parse_args(words)
     if len(options.models) < 2:
@@ -77,6 +74,10 @@ def _gate(words: Sequence[str]) -> int:
     accuracy_margin = margin
     if options.accuracy_margin is not None:
         accuracy_margin = read_points("--accuracy-margin", options.accuracy_margin)
+    for name in ("junit", "markdown"):
+        path = getattr(options, name)
+        if path and not Path(path).parent.is_dir():
+            raise UsageError(f"--{name} should name a file in a directory that exists, received {path}")
     from ..sources.named_files import describe_files
 
     arguments = _as_comparison(options, describe_files(options.models))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from argparse import Namespace
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -188,9 +189,7 @@ def _describe_run(run: Run) -> dict[str, Any]:
         return row | {"state": str(error)}
     if not manifest:
         return row | {"state": "manifest.json is missing: rerun the command that made it"}
-    trainings: dict[str, int] = {}
-    for model in manifest["models"]:
-        trainings[model["name"]] = trainings.get(model["name"], 0) + 1
+    trainings = Counter(model["name"] for model in manifest["models"])
     return row | {
         "model": manifest["about"].get("model"),
         "dataset": manifest["about"].get("dataset"),

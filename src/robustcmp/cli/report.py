@@ -48,10 +48,8 @@ def main(given: Sequence[str]) -> None:
 
     source: Evaluation | Benchmark
     if BenchmarkStore(Path(options.run)).is_there:
-        if options.format not in OF_BENCHMARKS:
-            raise UsageError(
-                f"{options.run} is a benchmark: expected --format html, text or json, received {options.format}"
-            )
+        if options.format not in OF_BENCHMARKS or options.adversarials:
+            raise UsageError(f"{options.run} is a benchmark: expected --format html, text or json, without images")
         from ..bench.benchmark import open_benchmark
 
         source = open_benchmark(options.run)
@@ -59,8 +57,8 @@ def main(given: Sequence[str]) -> None:
         from ..evaluation import open_run
 
         source = open_run(options.run)
-    if options.adversarials:
-        _write_adversarials(source, options)
+        if options.adversarials:
+            _write_adversarials(source, options)
     if options.format == "html":
         page = Path(options.out or Path(options.run) / "report.html")
         source.to_html(page)
@@ -70,13 +68,10 @@ def main(given: Sequence[str]) -> None:
         _write_text(_format(source, options), options.out)
 
 
-def _write_adversarials(source: Evaluation | Benchmark, options: Namespace) -> None:
-    from ..evaluation import Evaluation
+def _write_adversarials(run: Evaluation, options: Namespace) -> None:
     from ..report.exports import write_adversarials
 
-    written = 0
-    if isinstance(source, Evaluation):
-        written = write_adversarials(source.results, Path(options.adversarials))
+    written = write_adversarials(run.results, Path(options.adversarials))
     if not written:
         raise UsageError(f"{options.run} was stored without adversarial images: compare again without --no-images")
     say(f"{written:,} adversarial images: {options.adversarials}")

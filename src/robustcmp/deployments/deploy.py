@@ -82,7 +82,12 @@ def deploy(
     True
     """
     check_runtime(name)
-    _check_model(model)
+    if not isinstance(model, Model) or isinstance(model, DeployedModel):
+        raise UsageError(
+            f"expected a trained model from robustcmp.wrap, load_model or fit, received {type(model).__name__}"
+        )
+    if "averaged" in model.info:
+        raise UsageError("robustcmp.averaged cannot be converted: deploy a network that draws nothing at random")
     runtime, kind = split(name)
     images = _prepare_images(name, model, calibration)
     write = partial(runtime.convert, model, kind, images)
@@ -111,16 +116,6 @@ def deploy(
 def _own_folder() -> tempfile.TemporaryDirectory[str]:
     """Return the folder of networks whose weights are not known, so that they are not found again; it ends with us."""
     return tempfile.TemporaryDirectory(prefix="robustcmp-")
-
-
-def _check_model(model: Model) -> None:
-    """Raise `UsageError` for what cannot be converted."""
-    if not isinstance(model, Model) or isinstance(model, DeployedModel):
-        raise UsageError(
-            f"expected a trained model from robustcmp.wrap, load_model or fit, received {type(model).__name__}"
-        )
-    if "averaged" in model.info:
-        raise UsageError("robustcmp.averaged cannot be converted: deploy a network that draws nothing at random")
 
 
 def _check_path(runtime: Runtime, path: str | os.PathLike[str]) -> Path:

@@ -87,7 +87,10 @@ class Channel:
         if len(header) > MOST_HEADER or total > MOST_ARRAYS:
             raise ProtocolError(f"the message is too large: a header of {len(header)} bytes and arrays of {total}")
         if memory is not None:
-            _lay(parts, memory)
+            position = 0
+            for part in parts:
+                np.frombuffer(memory, part.dtype, part.size, position)[:] = part.reshape(-1)
+                position += part.nbytes
             parts = []
         try:
             self._socket.settimeout(seconds)
@@ -173,14 +176,6 @@ def _count_bytes(name: str, dtype: str, shape: List[int]) -> int:
         if filled <= MOST_ARRAYS:
             return 0 if 0 in shape else filled
     raise ProtocolError(f"the array {name!r} cannot be: {dtype} of the shape {shape}")
-
-
-def _lay(arrays: List[Array], memory: mmap.mmap) -> None:
-    """Put arrays into memory, one after another."""
-    position = 0
-    for array in arrays:
-        np.frombuffer(memory, array.dtype, array.size, position)[:] = array.reshape(-1)
-        position += array.nbytes
 
 
 class Network:

@@ -75,12 +75,13 @@ class Classifier:
             )
         if batch_size is not None:
             check_count("batch_size", batch_size)
+        inner = unwrap(model)
         if like is None:
-            like = _dummy(model)
+            like = inner.dummy.raw if hasattr(inner, "dummy") else np.zeros(0, np.float32)  # as foolbox.NumPyModel
         self.model = model
         self.batch_size = batch_size or DEFAULT_BATCH_SIZE
         self.bounds: tuple[float, float] = (float(model.bounds[0]), float(model.bounds[1]))
-        self.framework = frameworks.recognise(like, getattr(unwrap(model), "native", None))
+        self.framework = frameworks.recognise(like, getattr(inner, "native", None))
         self.data_format: DataFormat = getattr(model, "data_format", self.framework.data_format)
         self.workers = 1
         self.at_once: int | None = None
@@ -511,8 +512,3 @@ def unwrap(model: Any) -> Any:
     while isinstance(model, fb.models.base.TransformBoundsWrapper):
         model = model._model
     return model
-
-
-def _dummy(model: Any) -> Any:
-    model = unwrap(model)
-    return model.dummy.raw if hasattr(model, "dummy") else np.zeros(0, np.float32)  # foolbox.NumPyModel has none

@@ -67,7 +67,15 @@ def check_model(name: str, classifier: Classifier, images: Images, labels: Label
         raise ModelError(f"model {name!r} is not a classifier that returns logits: {error}") from error
     except Exception as error:
         raise make_refusal(f"model {name!r}", some, error) from error
-    alone = _alone(name, classifier, some)
+    try:
+        alone = classifier.with_batch_size(1).logits(some[:ALONE])
+    except HostError:
+        raise
+    except Exception as error:
+        raise ModelError(
+            f"model {name!r} answers {len(some)} images at once, but not one alone: {type(error).__name__}: {error}. "
+            "It should answer each image by itself: call model.eval(), and train batch norm with running statistics."
+        ) from error
     check_finite(logits, f"model {name!r}")
     if not np.array_equal(logits.argmax(axis=1), again.argmax(axis=1)) or not np.allclose(logits, again, atol=1e-4):
         raise ModelError(
@@ -120,19 +128,6 @@ def _check_outputs(name: str, classifier: Classifier, images: Images, logits: ND
         "robustcmp.wrap(..., cut_softmax=True) cuts it. If these are logits, subtract 1 from all of them, which "
         "changes no loss."
     )
-
-
-def _alone(name: str, classifier: Classifier, images: Images) -> NDArray[np.float32]:
-    """Return the logits of the first images, each asked alone."""
-    try:
-        return classifier.with_batch_size(1).logits(images[:ALONE])
-    except HostError:
-        raise
-    except Exception as error:
-        raise ModelError(
-            f"model {name!r} answers {len(images)} images at once, but not one alone: {type(error).__name__}: {error}. "
-            "It should answer each image by itself: call model.eval(), and train batch norm with running statistics."
-        ) from error
 
 
 def _check_batches(

@@ -109,6 +109,11 @@ def _notes(gate: Gate) -> list[str]:
     for verdict in gate.attacks:
         if explanation := _explain_attack(verdict):
             lines.append(f"{verdict.model}, {explanation}" if len(gate.accuracies) > 1 else explanation)
+        if verdict.gradient_of:
+            lines.append(
+                f"{verdict.attack} follows the gradient of {verdict.gradient_of}, which answers differently than "
+                f"{verdict.model}: a gradient of its own might fool more images."
+            )
     return lines
 
 

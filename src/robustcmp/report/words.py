@@ -151,31 +151,26 @@ def _easier(verdicts: Sequence[Verdict]) -> str:
 
 def _unsound(results: Results) -> str:
     """Say which trained models are probably not asked as they were trained, "" where none is seen to be."""
-    suspects = {
-        "less than half the accuracy of the best model": _find_poor(results),
-        "no more accuracy than naming the most frequent class each time would": _find_at_chance(results),
-    }
-    for reason, accuracies in suspects.items():
-        models = [f"{name} ({percent(rate)})" for name, rate in accuracies.items() if name in results.sources]
-        if models:
-            return f"{', '.join(models)} {'has' if len(models) == 1 else 'have'} {reason}"
-    return ""
+    models = [f"{name} ({percent(rate)})" for name, rate in _find_poor(results).items() if name in results.sources]
+    if not models:
+        return ""
+    verb = "has" if len(models) == 1 else "have"
+    return f"{', '.join(models)} {verb} less than half the best model's accuracy, or no more than chance gives"
 
 
 def _find_poor(results: Results) -> dict[str, float]:
-    """Return the accuracy of models that classify less than half as many images as the best one does."""
+    """Return the accuracy of models that classify less than half as many images as the best, or no more than chance.
+
+    Chance is always to answer with the most frequent class.
+    """
     accuracies = results.clean_accuracy
-    return {name: accuracy for name, accuracy in accuracies.items() if accuracy < max(accuracies.values()) / 2}
-
-
-def _find_at_chance(results: Results) -> dict[str, float]:
-    """Return the accuracy of models that do no better than who always answers with the most frequent class."""
+    half = max(accuracies.values()) / 2
     images = results.manifest["images"]
     share = images.get("most_frequent")
-    if share is None:
-        return {}
-    most = min(share + 2 * math.sqrt(share * (1 - share) / images["of"]), 1 - 1 / images["of"])
-    return {name: accuracy for name, accuracy in results.clean_accuracy.items() if accuracy <= most}
+    chance = -1.0
+    if share is not None:
+        chance = min(share + 2 * math.sqrt(share * (1 - share) / images["of"]), 1 - 1 / images["of"])
+    return {name: accuracy for name, accuracy in accuracies.items() if accuracy < half or accuracy <= chance}
 
 
 def state(results: Results) -> list[Statement]:
@@ -411,7 +406,7 @@ def _model_notes(results: Results) -> list[str]:
             "and more leave their range. Check how they were scaled; a set whose largest value is 16 is divided by 16."
         )
     explained = {model["name"] for model in results.manifest["models"] if model.get("cause")}
-    for model, accuracy in (_find_poor(results) | _find_at_chance(results)).items():
+    for model, accuracy in _find_poor(results).items():
         if model not in explained:
             sentences.append(
                 f"{model} classifies only {percent(accuracy)} of the test set correctly. Check its bounds, "

@@ -108,11 +108,13 @@ def run_checks(
         count = max(FEWEST, min(CHECKED, queries // QUERIES))
     images = images[:count]
     labels = labels[:count]
+    without_gradient = [name for name, attack in suite.attacks.items() if not attack.needs_gradient]
 
     def check_model(position: int, stop: Callable[[], None]) -> list[Check]:
         stop()
         label, classifier, outcomes = models[position]
-        nearest = _find_nearest_without_gradient(suite, outcomes.isel(image=slice(count)))
+        l2 = outcomes.isel(image=slice(count)).l2.sel(attack=without_gradient)
+        nearest = np.asarray(l2.min(("attack", "repeat"))) if without_gradient else None
         examination = _Examination(classifier, images, labels, fgsm, seed, nearest)
         checks = [*examination.check()]
         for name, attack in suite.attacks.items():
@@ -156,14 +158,6 @@ def _side_by_side(classifiers: Sequence[Classifier]) -> Iterator[tuple[int, Call
     finally:
         for name, framework in used.items():
             framework.set_threads(before[name])
-
-
-def _find_nearest_without_gradient(suite: Suite, outcomes: xarray.Dataset) -> NDArray[np.float64] | None:
-    """Return the least L2 (N,) at which an attack without the gradient fooled the model; None if there is no such."""
-    names = [name for name, attack in suite.attacks.items() if not attack.needs_gradient]
-    if not names:
-        return None
-    return np.asarray(outcomes.l2.sel(attack=names).min(("attack", "repeat")))
 
 
 class _Examination:

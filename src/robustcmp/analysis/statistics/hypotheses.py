@@ -394,26 +394,18 @@ def t_test(a: NDArray[np.float64], b: NDArray[np.float64], *, paired: bool = Fal
 
 
 def compare_means(a: NDArray[np.float64], b: NDArray[np.float64], paired: bool) -> tuple[float, float, float]:
-    """Return a's mean minus b's, its standard error and its degrees of freedom, as for `t_test`."""
+    """Return a's mean minus b's, its standard error, and its degrees of freedom; 0 and NaN if nothing varies."""
     if paired:
         _check_pairs(a, b)
-        return *mean_and_error(a - b), len(a) - 1
+        differences = a - b
+        return float(differences.mean()), float(differences.std(ddof=1)) / math.sqrt(len(a)), len(a) - 1
     pool_variance([a, b])  # or it says what is missing
-    return float(a.mean() - b.mean()), *standard_error(a, b)
-
-
-def mean_and_error(values: NDArray[np.float64]) -> tuple[float, float]:
-    """Return the mean of values and its standard error."""
-    return float(values.mean()), float(values.std(ddof=1)) / math.sqrt(len(values))
-
-
-def standard_error(a: NDArray[np.float64], b: NDArray[np.float64]) -> tuple[float, float]:
-    """Return the standard error of a difference of two means, and Satterthwaite's degrees of freedom; 0 and NaN."""
+    difference = float(a.mean() - b.mean())
     parts = np.array([group.var(ddof=1) / len(group) for group in (a, b)])
     total = float(parts.sum())
     if total <= NO_VARIANCE:
-        return 0.0, math.nan
-    return math.sqrt(total), float(total**2 / (parts**2 / np.array([len(a) - 1, len(b) - 1])).sum())
+        return difference, 0.0, math.nan
+    return difference, math.sqrt(total), float(total**2 / (parts**2 / np.array([len(a) - 1, len(b) - 1])).sum())
 
 
 def holm(p: Sequence[float]) -> list[float]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+WIDEST = 36  # letters below a panel
 SPREAD = 0.22  # of the dots of a model, to either side
 
 
@@ -103,7 +104,7 @@ def _panel(axes: Axes, results: Results, attack: str, published: Mapping[str, Ma
 def _name_models(axes: Axes, models: Sequence[str]) -> None:
     """Write the models' names below a panel, slanted where they would touch."""
     axes.set_xticks(range(len(models)), models)
-    if len(models) > 3:
+    if len(models) > 3 or len(models) * max(map(len, models)) > WIDEST:
         for label in axes.get_xticklabels():
             label.set(rotation=40, ha="right", rotation_mode="anchor")
 
