@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..analysis.significance import ALPHA
 from ..analysis.statistics import holm
+from ..analysis.statistics.foundations import ALPHA
 from ..analysis.statistics.ranks import Located, hodges_lehmann, median_interval, pairs_needed, wilcoxon
 from .measurement import Setting
 

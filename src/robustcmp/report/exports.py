@@ -10,6 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
 from ..analysis.results import Results
@@ -151,7 +152,7 @@ def to_json(results: Results) -> dict[str, Any]:
     if results.on_all_images:
         summary["subset"] = "all"
     if results.checked:
-        summary["checks"] = results.checked.to_json()["checks"]
+        summary["checks"] = msgspec.to_builtins(results.checked.checks)
     if results.has_deployments:
         summary["sources"] = results.sources
         networks = results.deployed_networks.to_dict("records")
