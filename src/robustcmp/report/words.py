@@ -703,10 +703,14 @@ def _file_notes(results: Results) -> list[str]:
         if _is_own_file(models[entry["model"][0], entry["model"][1]])
         and not answers_alike(entry["logits"], entry["changed"])
     ]
+    return [*sentences, *describe_inputs(results)]
+
+
+def describe_inputs(results: Results) -> list[str]:
+    """Say what was found out of files of a user's own: their layout, and a softmax at their end."""
     own_files = [model for model in results.manifest["models"] if _is_own_file(model)]
     by_note = group((note, model["name"]) for model in own_files for note in model["info"]["deployment"]["notes"])
-    sentences += [f"{', '.join(dict.fromkeys(files))}: {note}." for note, files in by_note.items()]
-    return sentences
+    return [f"{', '.join(dict.fromkeys(files))}: {note}." for note, files in by_note.items()]
 
 
 # plans -----------------------------------------------------------------------------------------------------------
