@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Hashable
 from itertools import combinations, product
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas
 
 from ..analysis.deployments import DEPLOYED_MARGIN, SOURCE, SUCCESS
 from ..analysis.figures import deviate, find_failed_starts
@@ -38,9 +40,6 @@ from .format import (
 )
 from .layout import Column, Table, names
 from .words import BY_SOURCE, WITHIN_NOISE, Row, write_apart, write_difference
-
-if TYPE_CHECKING:
-    import pandas
 
 NOT_COMPARED = "not compared"
 MOST_MODELS = 8  # on a screen; other tables have them all

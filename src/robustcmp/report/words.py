@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+import pandas
 
 from ..analysis.deployments import (
     DEPLOYED_MARGIN,
@@ -27,9 +28,6 @@ from ..analysis.statistics.foundations import ALPHA
 from ..analysis.verdicts import MEDIANS, Verdict, find_within_noise, together
 from ..records.answers import FAIL, NOT_APPLICABLE, NOTED, PASS, Check, Checked
 from .format import distance, number, p_value, percent, percent_2, plural, points, whole
-
-if TYPE_CHECKING:
-    import pandas
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
