@@ -16,6 +16,7 @@ from scipy.special import bdtr, chdtrc, fdtrc, stdtr, stdtrit
 
 from ...errors import UsageError
 from .foundations import (
+    ALPHA,
     NO_VARIANCE,
     ROUNDING,
     check_fraction,
@@ -428,8 +429,6 @@ def holm(p: Sequence[float]) -> list[float]:
 
 # equivalence: is a difference smaller than a margin that was stated beforehand?
 
-LEVEL = 0.05
-
 
 class Equivalence(NamedTuple):
     """Two one-sided tests of a difference.
@@ -514,7 +513,7 @@ def equivalent_models(differences: NDArray[np.float64], margin: float) -> Equiva
     n = len(differences)
     if n and not differences.any():
         check_fraction("margin", margin)
-        end = 1 - LEVEL ** (1 / n)
+        end = 1 - ALPHA ** (1 / n)
         return Equivalence(0.0, -end, end, float((1 - margin) ** n))
     if n < 2:
         return _one_sided(math.nan, 0.0, math.nan, margin)
@@ -526,6 +525,6 @@ def _one_sided(difference: float, error: float, df: float, margin: float, larges
     check_fraction("margin", margin, largest)
     if error**2 <= NO_VARIANCE:
         return Equivalence(difference, -largest, largest, 1.0)
-    half = float(stdtrit(df, 1 - LEVEL)) * error
+    half = float(stdtrit(df, 1 - ALPHA)) * error
     p = float(stdtr(df, (abs(difference) - margin) / error))  # the nearer end of the margin has the larger p
     return Equivalence(difference, difference - half, difference + half, p)
