@@ -77,8 +77,7 @@ def main(words: Sequence[str]) -> int:
 
     arguments = _as_comparison(options, describe_files(options.models))
     evaluation = compare(read_options(arguments), arguments, start)
-    if evaluation is None:
-        raise AssertionError("a gate is no estimate")
+    assert evaluation is not None  # as it is for an estimate
     check_complete(evaluation)
     for model in evaluation.manifest["models"]:
         if model.get("cause"):
