@@ -56,6 +56,7 @@ COMPARED = (
     "reference/resnet20-cifar10-small-epsilon-five-trainings",
     "reference/resnet20-cifar10-single-pixel-five-trainings",
     "reference/resnet20-cifar10-five-trainings",
+    "resnet20-cifar10-autoattack",
 )
 CANDIDATES = {
     "lenet5": (

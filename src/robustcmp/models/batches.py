@@ -63,7 +63,7 @@ def _image_seconds(classifier: Classifier, images: Images) -> float:
 
         def least_seconds(size: int) -> float:
             batch = images[np.arange(size) % len(images)]
-            return min(timeit.repeat(lambda: classifier.forward(batch), number=1, repeat=2))
+            return min(timeit.repeat(lambda: classifier.forward(batch), timer=time.perf_counter, number=1, repeat=2))
 
         # Both sizes were asked before, as new ones may be compiled.
         classifier.image_seconds = max(0.0, least_seconds(FEW) - least_seconds(1)) / (FEW - 1)
