@@ -21,7 +21,7 @@ check: $(VENV)/.ready
 	$(BIN)/mypy
 	$(BIN)/python tools/weigh.py
 	$(BIN)/python tools/words.py
-	$(BIN)/python -m pytest -q tests/test_imports.py tests/test_style.py
+	$(BIN)/python -m pytest -q tests/test_imports.py tests/test_weigh.py
 
 coverage: $(VENV)/.ready
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m 'not whole_zoo' --cov \

@@ -3,11 +3,13 @@
     git clone https://github.com/fra31/auto-attack build/auto-attack
     python -m pip install --no-deps --target build/rivals torchattacks==3.5.1 adv-lib==0.2.8
     python benchmarks/autoattack.py speed lenet5 20 build/auto-attack build/rivals
-    python benchmarks/autoattack.py networks 16 build/auto-attack
+    python benchmarks/autoattack.py whole lenet5 1000 build/auto-attack
+    python benchmarks/autoattack.py networks 24 6 build/auto-attack
 
 `speed` runs each part and the whole in each library, one after the other. It prints how many images stay robust, and
-seconds: the processor's, of one core, or by the clock on a GPU. `networks` wraps the two example networks of the
-authors' repository as a user would.
+seconds: the processor's, of one core, or by the clock on a GPU. `whole` compares the robust accuracy with that by the
+authors' code, with three seeds. `networks` wraps the two example networks of the authors' repository as a user would,
+on so many images of MNIST and of CIFAR-10.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ import importlib
 import sys
 import time
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -33,6 +35,7 @@ from numpy.typing import NDArray
 import robustcmp as rc
 from robustcmp.attacks import APGD, APGDTargeted, Attack, AutoAttack, FABTargeted, Square
 
+SEEDS = (0, 1, 2)
 EPSILONS = {"mnist": 0.1, "cifar10": 0.5 / 255}
 Images = NDArray[np.float32]
 Labels = NDArray[np.int64]
@@ -128,12 +131,18 @@ def speed(network: str, images: int, only: list[str], device: Any) -> None:
             print(f"{part}: {library} {theirs:.1f} s, {theirs / seconds:.1f} times, robust {left}", flush=True)
 
 
-def networks(checkout: Path, images: int) -> None:
+def whole(network: str, images: int, epsilon: float | None) -> None:
+    """Print how many of the first images stay robust, by robustcmp and by the authors' code."""
+    dataset = "cifar10" if network == "resnet20" else "mnist"
+    data = rc.load_dataset(dataset)
+    model: Any = rc.load_model(network, framework="torch", dataset=dataset, device="cpu")
+    compare(model, model.native, data.images[:images], data.labels[:images], epsilon or EPSILONS[dataset], SEEDS)
+
+
+def networks(checkout: Path, grey: int, colour: int) -> None:
     """Print the robust accuracy of the authors' two networks, by robustcmp and by their code."""
     examples = checkout / "autoattack" / "examples"
-    code = importlib.import_module("autoattack")
     data = rc.load_dataset("mnist")
-    x, y = data.images[:images], data.labels[:images]
     keras = importlib.import_module("keras")
     layers = [keras.layers.Input((28, 28, 1))]
     for _ in range(2):
@@ -142,35 +151,33 @@ def networks(checkout: Path, images: int) -> None:
     layers += [keras.layers.Flatten(), keras.layers.Dense(256, activation="relu"), keras.layers.Dense(10)]
     network = keras.Sequential(layers)
     network.load_weights(examples / "tf_model.weight.h5")
-    model: Any = rc.wrap(network, bounds=(0, 1))
-    print("MNIST network, clean", robust(model, x, y), "of", images, flush=True)
     adapted = importlib.import_module("autoattack.utils_tf2").ModelAdapter(network)
-    settings: dict[str, Any] = {"norm": "Linf", "seed": 0, "verbose": False, "device": "cpu"}
-    authors = code.AutoAttack(adapted, eps=0.3, is_tf_model=True, **settings)
     with patch.object(torch.Tensor, "cuda", lambda tensor: tensor):  # their adapter asks for a GPU
-        compare(model, AutoAttack(epsilon=0.3), x, y, authors.run_standard_evaluation)
+        compare(rc.wrap(network, bounds=(0, 1)), adapted, data.images[:grey], data.labels[:grey], 0.3, is_tf_model=True)
 
     data = rc.load_dataset("cifar10")
-    few = images // 2
-    x, y = data.images[:few], data.labels[:few]
     sys.path.insert(0, str(examples))
     resnet = importlib.import_module("resnet").ResNet18()
     resnet.load_state_dict(torch.load(examples / "model_test.pt", map_location="cpu"))
     model = rc.wrap(resnet.eval(), bounds=(0, 1))
-    print("CIFAR-10 network, clean", robust(model, x, y), "of", few, flush=True)
-    authors = code.AutoAttack(resnet, eps=4 / 255, **settings)
-    authors.apgd.n_iter = 20
-    authors.apgd.n_iter_2, authors.apgd.n_iter_min, authors.apgd.size_decr = 4, 1, 1
-    compare(model, APGD(loss="ce", epsilon=4 / 255, steps=20, restarts=1), x, y, authors.apgd.perturb)
+    for epsilon in (8 / 255, 1 / 255):
+        compare(model, resnet, data.images[:colour], data.labels[:colour], epsilon)
 
 
-def compare(model: Any, attack: Attack, x: Images, y: Labels, authors: Perturb) -> None:
-    """Print how many images stay robust to an attack and to the authors' code."""
-    fooled = attack.attack(model, x, y).success
-    print(attack, "robust", int((~fooled).sum()), flush=True)
-    adversarial = authors(*as_tensors(x, y)).detach().numpy().transpose(0, 2, 3, 1)
-    theirs = rc.predict(model, np.clip(adversarial, 0, 1)) != y
-    print("the authors' code: robust", int((~theirs).sum()), "differ", int((fooled != theirs).sum()), flush=True)
+def compare(
+    model: Any, network: Any, x: Images, y: Labels, epsilon: float, seeds: Sequence[int] = (0,), **settings: Any
+) -> None:
+    """Print how many images stay robust to AutoAttack by robustcmp and by the authors' code, which gets the network."""
+    code = importlib.import_module("autoattack")
+    right = rc.predict(model, x) == y
+    print(f"epsilon {epsilon:.5f}, clean {right.sum()} of {len(y)}", flush=True)
+    for seed in seeds:
+        fooled = AutoAttack(epsilon=epsilon).attack(model, x, y, seed=seed).success
+        print(f"seed {seed}: robustcmp {(~fooled).sum()} robust", flush=True)
+        authors = code.AutoAttack(network, eps=epsilon, seed=seed, verbose=False, device="cpu", **settings)
+        adversarial = authors.run_standard_evaluation(*as_tensors(x, y)).detach().numpy().transpose(0, 2, 3, 1)
+        theirs = rc.predict(model, np.clip(adversarial, 0, 1)) != y
+        print(f"seed {seed}: authors {(~theirs).sum()} robust, {(fooled != theirs).sum()} differ", flush=True)
 
 
 def main() -> None:
@@ -183,17 +190,24 @@ def main() -> None:
     timed.add_argument("checkouts", type=Path, nargs=2)
     timed.add_argument("--only", nargs="*", default=[], help="these parts alone")
     timed.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    compared = commands.add_parser("whole")
+    compared.add_argument("network", choices=("lenet5", "resnet20"))
+    compared.add_argument("images", type=int)
+    compared.add_argument("checkouts", type=Path, nargs=1)
+    compared.add_argument("--epsilon", type=float)
     wrapped = commands.add_parser("networks")
-    wrapped.add_argument("images", type=int)
-    wrapped.add_argument("checkout", type=Path)
+    wrapped.add_argument("grey", type=int)
+    wrapped.add_argument("colour", type=int)
+    wrapped.add_argument("checkouts", type=Path, nargs=1)
     options = parser.parse_args()
-    torch.set_num_threads(1)
-    if options.command == "speed":
-        sys.path[:0] = map(str, options.checkouts)
-        speed(options.network, options.images, options.only, options.device)
-    else:
-        sys.path.insert(0, str(options.checkout))
-        networks(options.checkout, options.images)
+    sys.path[:0] = map(str, options.checkouts)
+    match options.command:
+        case "speed":
+            speed(options.network, options.images, options.only, options.device)
+        case "whole":
+            whole(options.network, options.images, options.epsilon)
+        case _:
+            networks(options.checkouts[0], options.grey, options.colour)
 
 
 if __name__ == "__main__":

@@ -52,6 +52,23 @@ def floor(results: dict[str, Any]) -> str:
     )
 
 
+def large(results: dict[str, Any]) -> str:
+    """Attacks on large images: queries, processor seconds, their multiple of the floor, and memory."""
+    return _table(
+        ["attack", "queries", "CPU seconds", "÷ floor", "peak memory"],
+        (
+            [
+                row["attack"],
+                f"{row['asked']:,}",
+                f"{row['cpu_seconds']:.1f}",
+                f"{row['cpu_ratio']:.2f}",
+                f"{row['peak_memory_mib'] / 1024:.1f} GiB",
+            ]
+            for row in results["large"]["rows"]
+        ),
+    )
+
+
 def rivals(results: dict[str, Any]) -> str:
     """Other tools, and robustcmp in the same run on as many images."""
     rows: Rows = results["rivals"]["rows"]
@@ -291,6 +308,7 @@ PAGES: dict[str, dict[str, Part]] = {
     "performance.md": {
         "forward": forward,
         "floor": floor,
+        "large": large,
         "rivals": rivals,
         "machine": machine,
     },

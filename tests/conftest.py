@@ -55,6 +55,8 @@ from robustcmp.networks.architecture import (
     Residual,
 )
 from robustcmp.networks.weights import Weights
+from robustcmp.records.attack import AttackResult, Cell
+from robustcmp.records.store import Run
 from robustcmp.sources.from_files import FromFile
 
 settings.register_profile("without a clock", deadline=None)  # beside other processes an example takes what it takes
@@ -225,17 +227,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     # What asks trained models comes last, so that a mistake elsewhere is seen in the first minutes.
     items.sort(key=lambda item: bool({"zoo_model", "framework"} & {*getattr(item, "fixturenames", ())}))
 
-
-PIXEL_AND_WALK = """
-[attacks.pixel]
-attack = "SinglePixel"
-max_pixels = 9
-[attacks.walk]
-attack = "Boundary"
-iterations = 2
-max_directions = 2
-"""
-"""A suite of two attacks with draws, without a gradient, that is soon done."""
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -422,6 +413,20 @@ def random_weights() -> Callable[[Architecture, int], Weights]:
         return weights
 
     return make
+
+
+@pytest.fixture
+def saved(monkeypatch: pytest.MonkeyPatch) -> list[Cell]:
+    """The cells that are finished during the test, in their order."""
+    cells: list[Cell] = []
+    save = Run.save
+
+    def counted(self: Run, cell: Cell, result: AttackResult) -> None:
+        save(self, cell, result)
+        cells.append(cell)
+
+    monkeypatch.setattr(Run, "save", counted)
+    return cells
 
 
 @pytest.fixture

@@ -52,8 +52,6 @@ if FAULT == "no library":
     import theano_of_2018  # noqa: F401
 if FAULT == "never greets":
     time.sleep(60)
-if FAULT == "old protocol":
-    protocol.VERSION = 0
 if FAULT == "prints":
     print("Using NumPy backend.", flush=True)
 if FAULT == "babbles":

@@ -12,19 +12,50 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import foolbox as fb
 import numpy as np
 from numpy.typing import NDArray
 
 import robustcmp as rc
 from robustcmp.models.model import Model
 
+PIXEL_AND_WALK = """
+[attacks.pixel]
+attack = "SinglePixel"
+max_pixels = 9
+[attacks.walk]
+attack = "Boundary"
+iterations = 2
+max_directions = 2
+"""
+"""A suite of two attacks with draws, without a gradient, that is soon done."""
+
 HEAD, MENDED = "PLANTED_HEAD", "PLANTED_MENDED"
 N = 12
 IMAGES = np.random.default_rng(3).random((N, 6, 6, 1), np.float32) * 0.1
 IMAGES[::2, 0, 0, 0] = 0.9
 LABELS = np.arange(N) % 2
+
+
+def bright(threshold: float = 0.5) -> fb.NumPyModel:
+    """Return a plain Foolbox model: class 0 where the first pixel is bright."""
+
+    def logits(x: NDArray[Any]) -> NDArray[np.float32]:
+        gap = x[:, 0, 0, 0] - np.float32(threshold)
+        return np.stack([gap, -gap], axis=1) * 4
+
+    return fb.NumPyModel(logits, bounds=(0, 1))
+
+
+def evaluate_two(directory: Path, images: NDArray[np.float32] = IMAGES, **options: Any) -> rc.Evaluation:
+    """Return an evaluation of two plain models under two random attacks, in ``directory / "run"``."""
+    suite = directory / "suite.toml"
+    suite.write_text(PIXEL_AND_WALK)
+    defaults = {"suite": suite, "n": 5, "repeats": 2, "out": directory / "run", "batch_size": 16, "progress": False}
+    return rc.evaluate({"a": bright(), "b": bright(0.3)}, images, LABELS, **defaults | options)
 
 
 def acts() -> bool:

@@ -14,8 +14,8 @@ from robustcmp.hosts import environments
 run = environments._run
 
 
-def run_and_lend(name: str, command: list[str]) -> None:
-    run(name, command)
+def run_and_lend(name: str, command: list[str], advice: str = "") -> None:
+    run(name, command, advice)
     if "venv" in command:
         [site] = Path(command[-1]).glob("lib/python*/site-packages")
         (site / "numpy.pth").write_text(str(Path(np.__file__).parents[1]))

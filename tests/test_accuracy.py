@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from test_checks import Module
 
 import robustcmp as rc
 from robustcmp.data.dataset import Dataset
@@ -27,18 +28,6 @@ Images = NDArray[np.float32]
 def network() -> Any:
     """A LeNet-1 for digits (N, 1, 28, 28) in [0, 1]."""
     return rc.load_model("lenet1", framework="torch", dataset="digits", seed=2, device="cpu").native
-
-
-class Module(torch.nn.Module):  # type: ignore[misc, name-defined]
-    """A network with something done to its images or its logits."""
-
-    def __init__(self, network: Any, before: Any = lambda x: x, after: Any = lambda z: z):
-        super().__init__()
-        self.network, self.before, self.after = network, before, after
-        self.eval()
-
-    def forward(self, x: Any) -> Any:
-        return self.after(self.network(self.before(x)))
 
 
 def cause(model: Any, images: Images, labels: NDArray[np.int64]) -> str:

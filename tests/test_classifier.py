@@ -202,10 +202,6 @@ def test_out_of_memory_halves_the_batch_and_goes_on(digits: Dataset, caplog: pyt
     assert "a batch of 100 does not fit into the memory; 50 at once from now on" in caplog.text
 
 
-def linear(x: NDArray[np.float32]) -> NDArray[np.float32]:
-    return x.reshape(len(x), -1)[:, 300:310]
-
-
 def test_frameworks_say_what_out_of_memory_is(framework: TrainableFramework) -> None:
     assert framework.is_out_of_memory(MemoryError())
     assert not framework.is_out_of_memory(ValueError("not enough memory"))

@@ -22,9 +22,9 @@ import robustcmp as rc
 from robustcmp import Evaluation
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import ModelError, UsageError
+from robustcmp.models.classifier import Classifier
 from robustcmp.models.model import Model
 from robustcmp.records.attack import Cell
-from robustcmp.records.store import Run
 from robustcmp.report.words import find_own_repeats
 from robustcmp.runs import loading
 
@@ -73,20 +73,6 @@ def compare(zoo_model: Zoo, digits: Dataset, suite: Path) -> Callable[..., Evalu
         return rc.evaluate(**(given | changes))
 
     return run
-
-
-@pytest.fixture
-def saved(monkeypatch: pytest.MonkeyPatch) -> list[Cell]:
-    """The cells that are finished during the test, in their order."""
-    cells: list[Cell] = []
-    save = Run.save
-
-    def counted(self: Run, cell: Cell, result: Any) -> None:
-        save(self, cell, result)
-        cells.append(cell)
-
-    monkeypatch.setattr(Run, "save", counted)
-    return cells
 
 
 # cells ---------------------------------------------------------------------------------------------------------------
@@ -310,3 +296,20 @@ def test_one_attack_may_have_fewer_repeats(compare: Callable[..., Evaluation], z
     assert math.isnan(ev.results.repeat_std("torch", "boundary"))
     with pytest.raises(UsageError, match="no repeat 1 of boundary"):
         ev.adversarials("torch", "boundary", repeat=1)
+
+
+def test_margins_are_those_of_the_logits(
+    compare: Callable[..., Evaluation], digits: Dataset, tmp_path: Path, zoo_model: Zoo
+) -> None:
+    models = {"jax": [zoo_model("jax", "lenet1", seed=s) for s in (0, 1)], "torch": [zoo_model("torch", "lenet1")]}
+    ev = compare(models=models, n=60, suite={"fgsm": rc.attacks.FGSM(epsilons=1)}, out=tmp_path / "run")
+    index = ev.dataset.image.values
+    labels = digits.labels[index]
+    for name, trainings in models.items():
+        for margins, model in zip(ev.dataset.margin.sel(model=name).values, trainings, strict=False):
+            logits = Classifier(model).logits(digits.images[index]).astype(np.float64)
+            others = np.where(np.arange(10) == labels[:, None], -np.inf, logits)
+            assert margins == pytest.approx(logits[np.arange(60), labels] - others.max(axis=1), abs=1e-4)
+            assert (margins > 0).all()  # every model classifies these images correctly
+    assert rc.open_run(tmp_path / "run").dataset.margin.identical(ev.dataset.margin)
+    assert np.isnan(ev.dataset.margin.sel(model="torch", training_seed=1)).all()

@@ -85,7 +85,7 @@ def hanging() -> list[Path]:
 
 def ended(child: subprocess.Popen[str], number: int, command: str = "robustcmp.eval") -> str:
     """Check that a process has ended in order after a signal, and return what it said."""
-    out, said = child.communicate(timeout=60)
+    out, said = child.communicate(timeout=300)
     assert child.returncode == 128 + number, said
     assert out == ""
     assert "Traceback" not in said
@@ -151,44 +151,21 @@ def test_a_signal_in_the_middle_of_an_attack(number: int, threads: str, elsewher
 
 # what hangs
 
-HANGS = ["forever", "in_native_code", "while_it_cleans_up", "whatever_comes", "in_a_destructor"]
 
-
-def hung(where: str, seconds: float) -> list[str]:
-    """Arguments of a process whose command hangs, and whose end may take so many seconds."""
+def hung(where: str) -> list[str]:
+    """Arguments of a process whose command hangs."""
     code = (
-        f"import sys, hung\nfrom robustcmp.cli import command, ending\nending.SECONDS = {seconds}\n"
+        "import sys, hung\nfrom robustcmp.cli import command, ending\n"
         f"run = lambda given: hung.{where}()\n"
         "sys.exit(ending.run_process(lambda: command.run_command(run, 'robustcmp.eval', None), 'robustcmp.eval'))"
     )
     return ["-c", code, "--model", "lenet1"]
 
 
-@pytest.mark.parametrize("where", HANGS)
-def test_what_hangs_is_ended_after_a_few_seconds(where: str) -> None:
-    with started(*hung(where, 0.5)) as child:
+@pytest.mark.parametrize("where", ["forever", "in_native_code"])
+def test_what_hangs_is_ended(where: str) -> None:
+    with started(*hung(where)) as child:
         wait_for(child, hanging)
-        child.send_signal(signal.SIGTERM)
-        ended(child, signal.SIGTERM)
-
-
-@pytest.mark.parametrize("where", ["in_native_code", "while_it_cleans_up"])
-def test_a_second_ctrl_c_ends_at_once(where: str) -> None:
-    with started(*hung(where, 1000.0)) as child:
-        wait_for(child, hanging)
-        child.send_signal(signal.SIGINT)
-        time.sleep(0.5)
-        child.send_signal(signal.SIGINT)
-        ended(child, signal.SIGINT)
-
-
-def test_a_signal_that_is_sent_twice_is_one() -> None:
-    """As `timeout` does: to its child, and to the group."""
-    with started(*hung("while_it_cleans_up", 1.5)) as child:
-        wait_for(child, hanging)
-        for _ in range(2):
-            child.send_signal(signal.SIGTERM)
-        wait_for(child, Path("cleaning").exists)
         child.send_signal(signal.SIGTERM)
         ended(child, signal.SIGTERM)
 
@@ -218,7 +195,7 @@ def run(given):
     from robustcmp.hosts.environments import run
     host = run("linear", sys.executable, {str(HOST)!r}, [{fault!r}])
     network = host.call("build", architecture={LINEAR.description!r}, seed=0)[0]["is"]
-    open("host", "w").write(str(host.pid))
+    open("host", "w").write(str(host._process.pid))
     import numpy
     host.call("logits", dict(images=numpy.zeros((1, 28, 28, 1), "float32")), of=network)
 sys.exit(ending.run_process(lambda: command.run_command(run, "robustcmp.eval", None), "robustcmp.eval"))
@@ -235,19 +212,19 @@ sys.exit(ending.run_process(lambda: command.run_command(run, "robustcmp.eval", N
 
 
 def test_standard_error_that_is_gone_changes_nothing() -> None:
-    with started(*hung("forever", 5.0)) as child:
+    with started(*hung("forever")) as child:
         wait_for(child, hanging)
         assert child.stderr is not None
         child.stderr.close()
         child.send_signal(signal.SIGHUP)
-        assert child.wait(timeout=60) == 128 + signal.SIGHUP
+        assert child.wait(timeout=300) == 128 + signal.SIGHUP
         child.stderr = None
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_what_is_ignored_stays_ignored(number: int) -> None:
     other = signal.SIGTERM if number != signal.SIGTERM else signal.SIGHUP
-    with started(*hung("forever", 5.0), ignored=number) as child:
+    with started(*hung("forever"), ignored=number) as child:
         wait_for(child, hanging)
         child.send_signal(number)
         time.sleep(0.3)

@@ -151,6 +151,9 @@ def test_a_stored_run_is_gated() -> None:
     gate = rc.open_run(RESULTS / "lenet5-mnist-deployed").gate()
     assert gate.outcome == "passed"
     assert {verdict.answer for verdict in gate.attacks} == {"not easier", "uninformative"}
+    gradients = {verdict.model: verdict.gradient_of for verdict in gate.attacks if verdict.attack == "fgsm"}
+    assert gradients["onnxruntime"] is None
+    assert gradients["onnxruntime-int8"] == "torch"
     ev = rc.open_run(RESULTS / "lenet5-mnist-ten-trainings")
     assert ev.gate().outcome == "not shown"
     assert ev.gate(accuracy_margin=1e-6).accuracies[0].answer == "not shown"
@@ -230,6 +233,10 @@ def test_a_gate_says_whether_a_new_model_may_replace_an_old_one(
         (["a.onnx", "--dataset", "digits"], "expected two models or more, the baseline first; received a.onnx alone"),
         (["a.onnx", "b.onnx", "--dataset", "digits", "--margin", "0"], "--margin should be points above 0"),
         (["a.onnx", "b.onnx", "--dataset", "digits", "--margin", "200"], "below 100, received 200"),
+        (
+            ["a.onnx", "b.onnx", "--dataset", "digits", "--junit", "no/x.xml"],
+            "--junit should name a file in a directory",
+        ),
         (["a.onnx", "b.onnx", "--dataset", "digits"], "there is no file a.onnx"),
         (["a.onnx", "b.onnx", "--dataset", "digits", "--within", "10"], "a time such as 90s, 10m or 1h, received 10"),
         (["a.txt", "a.txt", "--dataset", "digits"], "a.txt is of no known kind. Files end in .bin, .caffemodel, .ckpt"),
@@ -285,6 +292,17 @@ def test_images_and_attacks_fit_into_a_time_and_a_rerun_uses_the_same(
     assert choose(functions, 5_000.0) > images  # what functions return may have changed, so it is measured again
 
 
+def test_a_model_that_expects_other_images_has_no_verdict(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import torch
+
+    networks = import_module(str(folder))
+    for name in ("old", "worse"):
+        torch.save(getattr(networks, name)().state_dict(), f"{name}.pt")
+    arguments = ["old.pt,mean=0.9,std=0.1", "worse.pt", "--architecture", "lenet1", "--dataset", "digits"]
+    assert gate_command.main([*arguments, "--suite", "suite.toml", "--images", "20"]) == 2
+    assert "no verdict. old.pt is probably not asked as it was trained" in " ".join(capsys.readouterr().err.split())
+
+
 def test_success_after_rounding_to_8_bits_is_beside_success_of_images_from_files(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -292,7 +310,7 @@ def test_success_after_rounding_to_8_bits_is_beside_success_of_images_from_files
 
     data = rc.load_dataset("digits")
     for number, (image, label) in enumerate(zip(data.images[:60], data.labels[:60], strict=True)):
-        path = Path("images", str(label), f"{number}.png")
+        path = Path("images", f"digit {label}", f"{number}.png")
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(np.rint(255 * image[..., 0]).astype(np.uint8)).save(path)
     models = [f"{folder}:old", f"{folder}:worse"]
@@ -304,6 +322,9 @@ def test_success_after_rounding_to_8_bits_is_beside_success_of_images_from_files
     results = rc.open_run("run").results
     assert results.rounded_rate("worse", "fgsm") == verdict.rounded
     assert "in 8 bits" in to_text(results)
+    page = Path("run/report.html").read_text(encoding="utf-8")
+    assert page.index('id="gate"') < page.index('id="answer"')  # which is that of the comparison, without a margin
+    assert "class digit " in page
 
 
 def test_a_gate_is_planned_from_a_run(capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,7 +29,6 @@ from robustcmp.analysis.statistics import (
     difference_intervals,
     equivalent_frameworks,
     equivalent_models,
-    equivalent_twins,
     f_test,
     friedman,
     holm,
@@ -40,11 +39,11 @@ from robustcmp.analysis.statistics import (
     sign_flips,
     sign_test,
     t_interval,
+    t_test,
     two_way_interval,
-    welch_t,
     wilson_interval,
 )
-from robustcmp.analysis.statistics.hypotheses import NOTHING_VARIES
+from robustcmp.analysis.statistics.hypotheses import NOTHING_VARIES, mantel
 from robustcmp.errors import UsageError
 
 Rates = NDArray[np.float64]
@@ -133,7 +132,7 @@ def test_f_is_scipys(rates: Rates) -> None:
 def test_welch_is_scipys_and_brown_forsythe_of_two_is_welch(rates: Rates) -> None:
     a, b = rates[:2]
     assume(min(np.ptp(a), np.ptp(b), abs(a.mean() - b.mean())) > 1e-6)
-    found = welch_t(a, b)
+    found = t_test(a, b)
     expected = scipy.stats.ttest_ind(a, b, equal_var=False)
     interval = expected.confidence_interval()
     assert (found.statistic, found.p) == pytest.approx((expected.statistic, expected.pvalue), rel=1e-6, abs=1e-12)
@@ -192,7 +191,7 @@ def test_equivalence_is_an_interval_within_the_margin() -> None:
         lambda margin: equivalent_models(np.array([0.0, 0.1]), margin),
         lambda margin: equivalent_models(np.zeros(3), margin),
         lambda margin: equivalent_frameworks(np.array([0.1, 0.2]), np.array([0.1, 0.3]), margin),
-        lambda margin: equivalent_twins(np.array([0.1, 0.2]), np.array([0.1, 0.3]), margin),
+        lambda margin: equivalent_frameworks(np.array([0.1, 0.2]), np.array([0.1, 0.3]), margin, paired=True),
     ],
 )
 def test_a_margin_in_points_is_an_error(test: Callable[[float], object]) -> None:
@@ -405,3 +404,41 @@ def test_the_range_of_r_and_the_ranks() -> None:
     assert ranges["c"][:2] == (2, 2)
     assert min(indicator_ranges([same], 2000)["a"].ranks) > 0.1
     assert sum(indicator_ranges([same], 100)["b"].ranks) == pytest.approx(1)
+
+
+# Blocks of pairs
+
+
+@pytest.mark.parametrize("shift", [0.0, 1.0])
+def test_mantel_is_the_share_of_all_partitions(shift: float) -> None:
+    """Of the 15 ways to split six into pairs, each equally likely, after source and target effects are taken out."""
+    rng = np.random.default_rng(3)
+    groups = ["a", "a", "b", "b", "c", "c"]
+    same = np.array(groups)[:, None] == np.array(groups)
+    off = ~np.eye(6, dtype=bool)
+    values = rng.normal(size=(6, 6)) + shift * same
+    # For a full square without its diagonal the additive fit has a closed form.
+    rows, columns, total = ((values * off).sum(axis=axis) for axis in (1, 0, None))
+    source = (5 * rows + columns) / 24 - total / 24
+    target = (5 * columns + rows) / 24 - total / 24
+    rest = values - source[:, None] - target[None, :] - total / 30 + (source.mean() + target.mean())
+    assert np.abs((rest * off).sum(axis=0)).max() < 1e-9
+    assert np.abs((rest * off).sum(axis=1)).max() < 1e-9
+
+    def difference(order: tuple[int, ...]) -> float:
+        within = same[np.ix_(order, order)]
+        return float(rest[within & off].mean() - rest[~within].mean())
+
+    every = np.array([difference(order) for order in permutations(range(6))])
+    found = mantel(values, groups)
+    assert found.statistic == pytest.approx(every[0])
+    assert found.p == pytest.approx((every >= every[0] - 1e-9).mean(), abs=0.02)
+
+
+def test_mantel_on_what_it_cannot_say() -> None:
+    assert all(map(math.isnan, mantel(np.ones((2, 2)), ["a", "b"])))
+    assert all(map(math.isnan, mantel(np.ones((2, 2)), ["a", "a"])))
+    values = np.full((4, 4), 0.5)
+    assert mantel(values, ["a", "a", "b", "b"]) == (pytest.approx(0, abs=1e-12), 1)
+    values[0] = np.nan  # a source on which nothing succeeded
+    assert mantel(values, ["a", "a", "b", "b"]) == (pytest.approx(0, abs=1e-12), 1)

@@ -222,3 +222,18 @@ def test_the_wheel_is_small() -> None:
     folders = [SOURCE, SOURCE.parents[1] / "zoo", SOURCE.parents[1] / "attacks"]
     shipped = [path for folder in folders for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"]
     assert sum(path.stat().st_size for path in shipped) < 60e6
+
+
+def test_child_processes_are_started_in_one_module() -> None:
+    starts = re.compile(r"\bPopen\b|subprocess\.(run|call|check)|\bos\.(fork|spawn|exec|system|popen)|\bProcessPool")
+    starting = [path.relative_to(SOURCE).as_posix() for path in SOURCES if starts.search(path.read_text("utf-8"))]
+    assert starting == ["processes.py"]
+
+
+def test_tests_mirror_the_house() -> None:
+    """A file of tests is called as a module, a room, a room and its module, or what else it tests."""
+    others = {"brought", "docs", "imports", "notebooks", "reference", "soak", "weigh", "zoo"}
+    parts = [path.relative_to(SOURCE).with_suffix("").parts for path in SOURCE.rglob("*") if "__" not in path.name]
+    names = {name for path in parts for name in (path[-1], "_".join(path))}
+    tests = {path.stem.removeprefix("test_") for path in Path(__file__).parent.glob("test_*.py")}
+    assert tests <= names | others

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import robustcmp as rc
 from robustcmp import common_subset, evaluate, frameworks, predict, wrap, wrap_functions
 from robustcmp.data.arrays import check_images, check_labels
 from robustcmp.data.dataset import Dataset
@@ -20,7 +21,8 @@ from robustcmp.errors import ModelError, UsageError
 from robustcmp.frameworks import DataFormat, TrainableFramework
 from robustcmp.models import batches
 from robustcmp.models.batches import measure_batch_size
-from robustcmp.models.model import Classifier, Model
+from robustcmp.models.classifier import Classifier
+from robustcmp.models.model import Model
 from robustcmp.models.preflight import check_gradient, check_model
 
 Images = NDArray[np.float32]
@@ -637,3 +639,108 @@ def test_what_is_shown_of_a_model(framework: TrainableFramework, zoo_model: Call
     assert repr(wrapped(framework, bounds=(0, 255))) == f"<robustcmp.Model {framework.name}, bounds (0, 255)>"
     assert repr(zoo_model(framework)) == f"<robustcmp.Model lenet5 digits 0 {framework.name}, bounds (0, 1)>"
     assert wrapped(framework, info={"note": "mine"}).info == {"note": "mine"}
+
+
+# networks that normalise their images in place ------------------------------------------------------------------------
+
+COUNT, SIDE, THREE = 20, 6, 3
+MEAN, STD = 0.13, 0.31
+IN_PLACE = """
+description = "one that follows the gradient, and two that do not"
+[attacks.fgsm]
+attack = "FGSM"
+[attacks.pepper]
+attack = "SaltAndPepperNoiseAttack"
+steps = 20
+[attacks.noise]
+attack = "LinfRepeatedAdditiveUniformNoiseAttack"
+epsilons = [0.3]
+repeats = 10
+"""
+
+
+def draw_images() -> NDArray[np.float32]:
+    return np.random.default_rng(0).random((COUNT, SIDE, SIDE, 1), dtype=np.float32)
+
+
+def make_network(kind: str, in_place: bool) -> Any:
+    """Return a network of one layer behind a normalisation."""
+    kernel = (np.random.default_rng(1).normal(size=(SIDE * SIDE, THREE)) / 4).astype(np.float32)
+    if not kind.startswith("torch"):
+
+        def logits(x: Any) -> Any:
+            if in_place:
+                x -= np.float32(MEAN)
+                x /= np.float32(STD)
+            else:
+                x = (x - np.float32(MEAN)) / np.float32(STD)
+            return x.reshape(len(x), -1) @ kernel
+
+        def vjp(x: Any, v: Any) -> Any:
+            if in_place:
+                x[:] = 0
+            return (v @ kernel.T).reshape(x.shape) / np.float32(STD)
+
+        return rc.wrap_functions(logits=logits, vjp=vjp if kind == "functions" else "finite-differences")
+    torch = pytest.importorskip("torch")
+
+    class Network(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.last = torch.nn.Linear(SIDE * SIDE, THREE, bias=False)
+
+        def forward(self, x: Any) -> Any:
+            if in_place:
+                x -= MEAN
+                x /= STD
+            else:
+                x = (x - MEAN) / STD
+            return self.last(x.flatten(1))
+
+    network = Network().eval()
+    network.last.weight.data = torch.tensor(kernel.T.copy())
+    return rc.wrap(network.to(torch.bfloat16) if kind == "torch in bfloat16" else network, device="cpu")
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.* is (deprecated|not supported):DeprecationWarning")
+@pytest.mark.parametrize("kind", ["torch", "torch in bfloat16", "functions", "finite differences"])
+def test_a_network_that_normalises_in_place(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "some.toml").write_text(IN_PLACE)
+    plain, inside = make_network(kind, False), make_network(kind, True)
+    images = draw_images()
+    labels = Classifier(plain).predict(images)
+    kept = images.copy()
+    ev = rc.evaluate(
+        {"plain": plain, "inside": inside},
+        images,
+        labels,
+        suite=tmp_path / "some.toml",
+        n=COUNT,
+        repeats=2,
+        progress=False,
+    )
+    assert (images == kept).all()
+    assert not any(ev.results.reasons("not_applicable").values())
+    data = ev.dataset
+    for name in ("success", "l0", "l2", "linf", "queries"):
+        one, other = (data[name].sel(model=model).values for model in ("plain", "inside"))
+        np.testing.assert_array_equal(one, other, err_msg=name)
+    rates = ev.results.rates()["plain"]
+    assert all(rates[attack] > 0 for attack in ("fgsm", "pepper", "noise"))
+
+
+@pytest.mark.parametrize("kind", ["torch", "torch in bfloat16", "functions"])
+def test_tensors_of_the_caller_stay(kind: str) -> None:
+    torch = pytest.importorskip("torch")
+    images = torch.tensor(draw_images())
+    if kind != "functions":
+        images = images.permute(0, 3, 1, 2)
+    model = make_network(kind, True)
+    kept = images.clone()
+    model(images)
+    assert bool((images == kept).all())
+    x = images.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(model(x).square().sum(), x)
+    y = images.clone().requires_grad_()
+    (expected,) = torch.autograd.grad(make_network(kind, False)(y).square().sum(), y)
+    assert bool((gradient == expected).all())

@@ -6,8 +6,10 @@ import base64
 import re
 import shutil
 import sys
-from itertools import pairwise
+from collections.abc import Callable, Iterator
+from itertools import pairwise, product
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -171,3 +173,146 @@ def test_a_notebook_shows_the_answer_and_the_rates_in_a_style_of_its_own(ev: rc.
     [style] = re.findall(r"<style>(.*?)</style>", html, re.DOTALL)
     selectors = [part for rule in re.findall(r"([^{}]+)\{", style) for part in rule.split(",")]
     assert all(selector.strip().startswith(".robustcmp") for selector in selectors)
+
+
+# in Chromium, at the width of a desk and of a phone, light and dark ---------------------------------------------------
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+WIDTHS = (1280, 360)
+SCHEMES = ("light", "dark")
+GUIDELINES = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}
+
+TEXT = {"exclude": [["svg > g"], ["svg > defs"]]}  # thousands of lines and dots, of which there are no rules
+
+Open = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def written(small_run: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The page of a run with everything, of one with thirty models, and of one with deployed networks."""
+    directory = tmp_path_factory.mktemp("pages")
+    small = rc.open_run(small_run)
+    large = rc.open_run(Path(__file__).parents[1] / "docs" / "results" / "lenet5-mnist-ten-trainings")
+    small.to_html(directory / "small.html")
+    large.to_html(directory / "large.html")
+    deployed = rc.open_run(Path(__file__).parents[1] / "docs" / "results" / "resnet20-cifar10-deployed")
+    deployed.to_html(directory / "deployed.html")
+    return {name: directory / f"{name}.html" for name in ("small", "large", "deployed")}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Chromium without a screen."""
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium here")
+    playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
+    with playwright.sync_playwright() as started:
+        opened = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def show(browser: Any, written: dict[str, Path]) -> Iterator[Open]:
+    """Return a function that opens a page; afterwards nothing may have been said in the console or asked of the net."""
+    contexts, said, asked = [], [], []
+
+    def open_page(name: str, width: int = 1280, scheme: str = "light", **options: Any) -> Any:
+        context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme, **options)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(written[name].as_uri())
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert said == []
+    assert {url.partition(":")[0] for url in asked} <= {"file", "data"}
+    assert sum(url.startswith("file:") for url in asked) == len(contexts)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "width", "scheme"),
+    [
+        *product(["small", "large"], WIDTHS, SCHEMES),
+        *product(["deployed"], WIDTHS, ["light"]),
+    ],
+)
+def test_nothing_overflows_and_axe_finds_no_violation(show: Open, name: str, width: int, scheme: str) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
+    page = show(name, width, scheme)
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    if name != "small":  # its hundreds of cells are made by the same template, and take axe half a minute
+        page.evaluate("for (const each of document.querySelectorAll('details')) each.open = false")
+    found = axe.Axe().run(page, context=TEXT, options=GUIDELINES)
+    assert found.violations_count == 0, found.generate_report()
+    assert {"color-contrast", "svg-img-alt", "heading-order"} <= {rule["id"] for rule in found.response["passes"]}
+
+
+def list_shown(page: Any) -> list[dict[str, str]]:
+    """Return attack, class, model and outcome of every picture that is to be seen."""
+    tiles: list[dict[str, str]] = page.evaluate(
+        """[...document.querySelectorAll(".tile")].filter(tile => tile.checkVisibility()).map(
+             tile => ({...tile.closest(".image").dataset, ...tile.dataset}))"""
+    )
+    return tiles
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("choice", ["attack", "model", "class", "outcome"])
+def test_a_filter_shows_what_fits_and_nothing_else(show: Open, choice: str) -> None:
+    page = show("small")
+    everything = list_shown(page)
+    select = page.get_by_role("combobox", name=choice, exact=True)
+    values = select.locator("option").all_text_contents()
+    assert values[0] == "all"
+    assert {*values[1:]} == {tile[choice] for tile in everything}
+    for value in values[1:]:
+        select.select_option(value)
+        fits = [tile for tile in everything if tile[choice] == value]
+        assert list_shown(page) == fits
+        assert page.locator(".filters output").text_content() == f"{len(fits)} of {len(everything)} outcomes"
+    page.get_by_role("button", name="Show all").click()
+    assert page.locator(".image[hidden], .tile[hidden]").count() == 0
+    assert list_shown(page) == everything
+
+
+@pytest.mark.slow
+def test_without_scripts_every_image_is_shown_and_there_are_no_filters(show: Open) -> None:
+    page = show("small", java_script_enabled=False)
+    assert not page.locator(".filters").is_visible()
+    assert page.locator(".tile").count() > 10
+    assert all(tile.is_visible() for tile in page.locator(".tile").all())
+    page.locator("summary").first.click()
+    assert page.locator("details[open] p").first.is_visible()
+
+
+@pytest.mark.slow
+def test_the_skip_link_is_the_first_stop_and_leads_to_the_answer(show: Open) -> None:
+    page = show("small")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the answer"
+    assert page.locator(".skip").bounding_box()["x"] >= 0
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["small", "large"])
+def test_it_prints_with_everything_open(show: Open, name: str) -> None:
+    page = show(name, scheme="dark")
+    assert page.pdf(format="A4").startswith(b"%PDF")
+    assert page.locator("details[open]").count() == 0  # closed again afterwards
+    page.emulate_media(media="print")
+    assert not page.locator("nav").is_visible()
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.locator("details:not([open])").count() == 0

@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from robustcmp.report.progress import _Lines, _LiveTable
 from robustcmp.runs.progress import Progress, Unseen
 
 
-class Told:
+class Told(Unseen):
     """A progress that keeps what it is told."""
 
     def __init__(self) -> None:
@@ -46,8 +46,6 @@ class Told:
 
     def finish(self, cell: Cell, success: NDArray[np.bool_]) -> None:
         self.events.append((cell.attack, cell.model, cell.repeat, int(success.sum())))
-
-    def fail(self, cells: Sequence[Cell], reason: str) -> None: ...
 
     def end(self) -> None:
         self.events.append(("end",))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from itertools import combinations, product
+from itertools import product
 
 import numpy as np
 import pytest
@@ -16,7 +16,6 @@ from robustcmp.analysis.statistics import (
     hodges_lehmann,
     median_interval,
     pairs_needed,
-    trend,
     wilcoxon,
 )
 
@@ -125,18 +124,3 @@ def test_pettitt_is_its_definition(values: np.ndarray) -> None:
     found = change_point(values)
     assert distances[found.before - 1] == max(distances)
     assert found.p == pytest.approx(min(1, 2 * math.exp(-6 * max(distances) ** 2 / (n**3 + n**2))))
-
-
-@given(sample(whole, 20, 2))
-def test_kendalls_trend_is_that_of_scipy(values: np.ndarray) -> None:
-    found = trend(values)
-    if len({*values}) == 1:
-        assert found == (1, 0)
-        return
-    score = sum(np.sign(y - x) for x, y in combinations(values, 2))
-    ties = np.unique(values, return_counts=True)[1]
-    n = len(values)
-    variance = (n * (n - 1) * (2 * n + 5) - sum(t * (t - 1) * (2 * t + 5) for t in ties)) / 18
-    z = max(abs(score) - 1, 0) / math.sqrt(variance)
-    assert found.p == pytest.approx(min(1, 2 * scipy.stats.norm.sf(z)))
-    assert found.change == pytest.approx(scipy.stats.theilslopes(values).slope * (n - 1))

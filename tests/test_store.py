@@ -8,16 +8,17 @@ import json
 import os
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import foolbox as fb
 import h5py
 import numpy as np
+import pandas
+import planted
 import pytest
 import xarray
-from conftest import PIXEL_AND_WALK
-from numpy.typing import NDArray
 
 import robustcmp as rc
 from robustcmp import sealed
@@ -25,42 +26,20 @@ from robustcmp.attacks import FGSM, AttackResult, Boundary
 from robustcmp.attacks.foolbox import FoolboxAttack
 from robustcmp.bench.store import BenchmarkStore
 from robustcmp.errors import ModelError, StoreError, UsageError
+from robustcmp.evaluation import COSTS
 from robustcmp.files import write_named
 from robustcmp.records.attack import AttackRecord, Cell
 from robustcmp.records.results_file import make_dataset
-from robustcmp.records.store import Run
+from robustcmp.records.store import Cost, Run
 from robustcmp.runs.assembly import assemble
-
-N = 12
-IMAGES = np.random.default_rng(3).random((N, 6, 6, 1), np.float32) * 0.1
-IMAGES[::2, 0, 0, 0] = 0.9
-LABELS = np.arange(N) % 2
-
-
-def corner(threshold: float) -> fb.NumPyModel:
-    """A model that looks at the first pixel only: class 0 where it is bright."""
-
-    def logits(x: NDArray[Any]) -> NDArray[np.float32]:
-        gap = x[:, 0, 0, 0] - np.float32(threshold)
-        return np.stack([gap, -gap], axis=1) * 4
-
-    return fb.NumPyModel(logits, bounds=(0, 1))
-
 
 Evaluate = Callable[..., rc.Evaluation]
 
 
 @pytest.fixture
 def evaluate(tmp_path: Path) -> Evaluate:
-    """Return `robustcmp.evaluate` of two planted models, into ``tmp_path / "run"`` unless asked otherwise."""
-    suite = tmp_path / "suite.toml"
-    suite.write_text(PIXEL_AND_WALK)
-
-    def call(**options: Any) -> rc.Evaluation:
-        defaults = {"suite": suite, "n": 5, "repeats": 2, "out": tmp_path / "run", "batch_size": 16, "progress": False}
-        return rc.evaluate({"a": corner(0.5), "b": corner(0.3)}, IMAGES, LABELS, **defaults | options)
-
-    return call
+    """Return a function that compares two planted models, into ``tmp_path / "run"`` unless asked otherwise."""
+    return partial(planted.evaluate_two, tmp_path)
 
 
 def stamps(directory: Path) -> dict[str, tuple[int, int, str]]:
@@ -388,17 +367,24 @@ def interrupt_after(cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
     save, saved = Run.save, []
 
     def interrupted(self: Run, cell: Cell, outcome: AttackResult) -> None:
-        if len(saved) == cells:
-            raise KeyboardInterrupt
         save(self, cell, outcome)
         saved.append(cell)
+        if len(saved) == cells:
+            raise KeyboardInterrupt
 
     monkeypatch.setattr(Run, "save", interrupted)
 
 
 def test_a_comparison_without_images_leaves_a_directory_that_can_be_used(tmp_path: Path, evaluate: Evaluate) -> None:
     with pytest.raises(ModelError, match="no image is classified correctly by all models"):
-        rc.evaluate({"a": corner(0.5)}, IMAGES, 1 - LABELS, suite="boundary-long", out=tmp_path / "run", batch_size=8)
+        rc.evaluate(
+            {"a": planted.bright()},
+            planted.IMAGES,
+            1 - planted.LABELS,
+            suite="boundary-long",
+            out=tmp_path / "run",
+            batch_size=8,
+        )
     assert evaluate().dataset.sizes["image"] == 5
 
 
@@ -508,3 +494,77 @@ def test_an_attack_with_fewer_repeats(tmp_path: Path) -> None:
     assert found.queries.sel(attack="pgd", repeat=2).values.tolist() == [-1, -1]
     assert np.isnan(found.l2.sel(attack="pgd", repeat=2)).all()
     np.testing.assert_array_equal(found.epsilon_curve.sel(attack="pgd"), [0.25, 0.75])
+
+
+# what the tasks of a run cost: a log that outlives every session ------------------------------------------------------
+
+COST = Cost("a", 0, "fgsm", ["0" * 32], 5, 1.25, 100)
+
+
+@pytest.mark.parametrize("kept", [1, 40, -1])
+def test_a_torn_line_is_ignored_and_spoils_no_other(tmp_path: Path, kept: int) -> None:
+    path = tmp_path / "costs.jsonl"
+    run = Run(tmp_path)
+    run.log_cost(COST)
+    line = path.read_bytes()
+    path.write_bytes(line + line[: kept - 1 if kept < 0 else kept])  # all but the end of the line, and its last brace
+    assert run.read_costs() == ([COST], 0)
+    run.log_cost(COST)
+    assert run.read_costs() == ([COST, COST], 0)
+
+
+@pytest.mark.parametrize("place", [0, 40, -2])
+def test_a_changed_character_breaks_a_record_wherever_it_is(tmp_path: Path, place: int) -> None:
+    path = tmp_path / "costs.jsonl"
+    run = Run(tmp_path)
+    run.log_cost(COST)
+    line = bytearray(path.read_bytes())
+    line[place] ^= 1
+    for content in (bytes(line), bytes(line) + path.read_bytes()):
+        path.write_bytes(content)
+        _, broken = run.read_costs()
+        assert broken == 1
+    assert run.read_costs() == ([COST], 1)
+
+
+def test_every_task_of_a_run_has_a_record(evaluate: Evaluate) -> None:
+    ev = evaluate()
+    costs = ev.costs
+    assert tuple(costs.columns) == COSTS
+    assert costs[["model", "attack"]].to_numpy().tolist() == [
+        ["a", "pixel"],
+        ["b", "pixel"],
+        ["a", "walk"],
+        ["b", "walk"],
+    ]
+    assert (costs[["repeats", "images"]] == [2, 5]).all(axis=None)
+    assert (costs.seconds > 0).all()
+    queries = ev.dataset.queries.sum(["training_seed", "repeat", "image"])
+    for row in costs.itertuples():
+        assert row.queries == int(queries.sel(model=row.model, attack=row.attack))
+    pandas.testing.assert_frame_equal(rc.open_run(ev.results.run.directory).costs, costs)
+    assert evaluate(repeats=3).costs.repeats.tolist() == [2, 2, 2, 2, 1, 1, 1, 1]
+
+
+def test_both_sessions_of_an_interrupted_run_are_kept(
+    evaluate: Evaluate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    straight = evaluate(out=tmp_path / "straight")
+    interrupt_after(5, monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
+        evaluate()
+    monkeypatch.undo()
+    assert [len(cost.cells) for cost in Run(tmp_path / "run").costs()] == [2, 2, 1]
+    ev = evaluate()
+    costs = ev.costs
+    assert costs[["model", "attack", "repeats"]].to_numpy().tolist() == [
+        ["a", "pixel", 2],
+        ["b", "pixel", 2],
+        ["a", "walk", 1],
+        ["a", "walk", 1],
+        ["b", "walk", 2],
+    ]
+    keys = [key for cost in ev.results.run.costs() for key in cost.cells]
+    assert sorted(keys) == sorted(cell["key"] for cell in ev.manifest["cells"])
+    assert ev.dataset.identical(straight.dataset)
+    assert costs.queries.sum() == straight.costs.queries.sum()

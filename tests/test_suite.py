@@ -268,24 +268,6 @@ def test_a_mistake_names_the_file_the_key_and_what_is_allowed(mistake: str, writ
     assert "\n" not in message
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"the suite .*nowhere\.toml cannot be read: .*No such file"):
-        load_suite(tmp_path / "nowhere.toml")
-
-
-def test_a_directory_is_no_suite(tmp_path: Path) -> None:
-    (tmp_path / "x.toml").mkdir()
-    with pytest.raises(UsageError, match=r"x\.toml cannot be read"):
-        load_suite(tmp_path / "x.toml")
-
-
-def test_a_file_that_is_no_text(tmp_path: Path) -> None:
-    path = tmp_path / "x.toml"
-    path.write_bytes(b'description = "\xff"\n')
-    with pytest.raises(UsageError, match=r"x\.toml cannot be read: .*utf-8"):
-        load_suite(path)
-
-
 @pytest.mark.parametrize("name", ["guo2091", "Guo2019"])
 def test_an_unknown_name(name: str) -> None:
     with pytest.raises(UsageError, match=rf"unknown suite '{name}': did you mean 'guo2019'\? .*FILE\.toml.*smoke"):

@@ -14,7 +14,7 @@ Check = Callable[[], None]
 
 
 def test_results_come_in_order_and_side_by_side() -> None:
-    together = threading.Barrier(2, timeout=20)  # broken unless two tasks are at work at once
+    together = threading.Barrier(2, timeout=120)  # broken unless two tasks are at work at once
 
     def work(task: int, check: Check) -> int:
         together.wait()
@@ -43,7 +43,7 @@ def test_an_error_reaches_the_caller_and_stops_the_others() -> None:
 
     def work(task: int, check: Check) -> None:
         if task == 0:
-            assert begun.wait(20)
+            assert begun.wait(120)
             raise ValueError("task 0")
         begun.set()
         try:
@@ -55,7 +55,7 @@ def test_an_error_reaches_the_caller_and_stops_the_others() -> None:
 
     with pytest.raises(ValueError, match="task 0"):
         list(in_order(work, [0, 1], 2))
-    assert ended.wait(20)
+    assert ended.wait(120)
 
 
 def test_cores_are_those_that_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

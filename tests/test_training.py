@@ -406,4 +406,4 @@ def test_training_stays_on_its_device() -> None:
         assert all(array.devices() == {second} for array in network.parameters.values())
     """
     environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
-    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, env=environment, timeout=120)
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, env=environment, timeout=300)

@@ -20,9 +20,8 @@ from robustcmp.analysis.significance import run_tests
 from robustcmp.analysis.statistics.hypotheses import (
     NOTHING_VARIES,
     equivalent_frameworks,
-    equivalent_twins,
     mantel,
-    paired_t,
+    t_test,
 )
 from robustcmp.analysis.twins import Twins, match_twins
 from robustcmp.data.dataset import Dataset
@@ -101,11 +100,11 @@ paired_rates = st.integers(2, 6).flatmap(
 @settings(deadline=None)
 def test_paired_t_is_that_of_scipy(rates: NDArray[np.float64]) -> None:
     a, b = rates
-    found = paired_t(a, b)
+    found = t_test(a, b, paired=True)
     assert found.difference == pytest.approx((a - b).mean())
     if np.ptp(a - b) < 1e-9:
         assert (found.statistic, found.p, found.low, found.high) == (*NOTHING_VARIES, -1, 1)
-        assert paired_t(a, b, largest=np.inf).high == np.inf
+        assert t_test(a, b, largest=np.inf, paired=True).high == np.inf
         return
     expected = scipy.stats.ttest_rel(a, b)
     interval = expected.confidence_interval()
@@ -118,15 +117,19 @@ def test_equivalence_of_twins_is_a_paired_interval_within_the_margin() -> None:
     a = rng.normal(0.2, 0.05, 6)
     b = a + rng.normal(0.005, 0.004, 6)
     ends = scipy.stats.ttest_rel(a, b).confidence_interval(0.9)
-    found = equivalent_twins(a, b, 0.02)
+    found = equivalent_frameworks(a, b, 0.02, paired=True)
     assert (found.low, found.high) == pytest.approx((ends.low, ends.high))
     assert found.p < 0.05 < equivalent_frameworks(a, b, 0.02).p
     farthest = max(-found.low, found.high)
-    assert equivalent_twins(a, b, farthest * 1.001).p < 0.05 < equivalent_twins(a, b, farthest * 0.999).p
-    assert equivalent_twins(a, a, 0.5).p == 1
+    assert (
+        equivalent_frameworks(a, b, farthest * 1.001, paired=True).p
+        < 0.05
+        < equivalent_frameworks(a, b, farthest * 0.999, paired=True).p
+    )
+    assert equivalent_frameworks(a, a, 0.5, paired=True).p == 1
     with pytest.raises(UsageError, match="margin should be above 0"):
-        equivalent_twins(a, b, 0)
-    for test in (lambda: paired_t(a, b[:5]), lambda: equivalent_twins(a[:1], b[:1], 0.1)):
+        equivalent_frameworks(a, b, 0, paired=True)
+    for test in (lambda: t_test(a, b[:5], paired=True), lambda: equivalent_frameworks(a[:1], b[:1], 0.1, paired=True)):
         with pytest.raises(UsageError, match="expected two pairs of trainings or more, received"):
             test()
 
@@ -198,11 +201,11 @@ def test_twins_are_compared_pair_by_pair(run: Path) -> None:
         ("yours", "others"): "Welch's t",
     }
     mine, yours = (ev.trainings.rates(name, "fgsm") for name in ("mine", "yours"))
-    expected = paired_t(mine, yours[::-1])
+    expected = t_test(mine, yours[::-1], paired=True)
     found = pairs.loc[("mine", "yours")]
     assert (found.statistic, found.low, found.high) == (expected.statistic, expected.low, expected.high)
     equivalent = ev.equivalence(0.05).query("attack == 'fgsm'").set_index(["a", "b"]).loc[("mine", "yours")]
-    assert equivalent.p == equivalent_twins(mine, yours[::-1], 0.05).p
+    assert equivalent.p == equivalent_frameworks(mine, yours[::-1], 0.05, paired=True).p
     low, high = ev.trainings.difference_interval("fgsm", "mine", "yours")
     assert low <= expected.low <= expected.high <= high
 

@@ -28,7 +28,6 @@ from robustcmp.report.words import all_together
 
 RUNS = Path(__file__).parents[1] / "docs" / "results"
 TIMES = 2000
-ERROR = 4 * math.sqrt(0.8 * 0.2 / TIMES)  # four standard errors of a share of 80 %
 
 
 @pytest.mark.parametrize("models", [2, 3, 5])

@@ -1,4 +1,4 @@
-"""Hooks of mkdocs.yml: notebooks and stored measurements become pages, and formulas MathML, which needs no scripts.
+"""Hooks of mkdocs.yml: notebooks, stored measurements and CONTRIBUTING.md become pages, and formulas MathML.
 
 Notebooks are shown with the outputs that they are stored with; nothing is run.
 """
@@ -28,10 +28,11 @@ DISPLAY = re.compile(r'<div class="arithmatex">\s*\\\[(.*?)\\\]\s*</div>', re.DO
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Add the notebooks to the navigation, under their own heading before the reference."""
+    """Add to the navigation the notebooks, under their own heading before the reference, and CONTRIBUTING.md."""
     pages = [{_title(path): f"notebooks/{path.stem}.md"} for path in sorted(NOTEBOOKS.glob("*.ipynb"))]
     sections = [next(iter(entry)) for entry in config.nav or []]
     (config.nav or []).insert(sections.index("Reference"), {"Notebooks": pages})
+    (config.nav or [])[-1]["Contributing"].append({"Commands and rules": "contributing.md"})
     return config
 
 
@@ -49,14 +50,17 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             rc.open_benchmark(path).to_html(page := Path(directory, "report.html"))
             content = page.read_text(encoding="utf-8")
         files.append(File.generated(config, f"measurements/{path.name}/report.html", content=content))
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    files.append(File.generated(config, "contributing.md", content=text.replace("](docs/", "](")))
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, config: MkDocsConfig, files: Files) -> str:
-    """Lead links to notebooks and measurements, which are those of the repository, to the pages of the site."""
+    """Lead links to files of the repository outside docs/ to their pages of the site."""
     if page.file.src_uri.startswith("notebooks/"):
         markdown = re.sub(r"\]\(([\w-]+)\.ipynb", r"](\1.md", markdown)
         return re.sub(r"\]\(\.\./docs/", "](../", markdown)
+    markdown = markdown.replace("](../CONTRIBUTING.md)", "](contributing.md)")
     markdown = re.sub(r"\]\((measurements/[\w-]+)/manifest\.json", r"](\1/report.html", markdown)
     return re.sub(r"\]\(\.\./notebooks/([\w-]+)\.ipynb", r"](notebooks/\1.md", markdown)
 

@@ -40,17 +40,15 @@ from robustcmp.analysis.statistics import (
     difference_intervals,
     equivalent_frameworks,
     equivalent_models,
-    equivalent_twins,
     f_test,
     mantel,
     nested_variance,
-    paired_t,
     permute,
     t_interval,
+    t_test,
     trainings_needed,
     two_way_interval,
     upper_variance,
-    welch_t,
     wilson_interval,
 )
 from robustcmp.analysis.statistics.paired_rates import images_to_show
@@ -207,7 +205,7 @@ def student(rng: np.random.Generator, runs: int = 10, run_sd: float = 0.1, shift
 def welch_difference(rng: np.random.Generator, runs: int = 5, skewed: bool = False) -> bool:
     """The difference of two frameworks over their trainings, which vary unequally."""
     means, sds = np.array([0.15, 0.25]), np.array([0.01, 0.049])
-    found = welch_t(*rates_of(rng, means, sds, runs, skewed))
+    found = t_test(*rates_of(rng, means, sds, runs, skewed))
     return found.low <= -0.1 <= found.high
 
 
@@ -322,7 +320,7 @@ def by_permutation(groups: list[NDArray[np.float64]]) -> float:
 
 
 def by_welch(groups: list[NDArray[np.float64]]) -> float:
-    return welch_t(groups[0], groups[-1]).p
+    return t_test(groups[0], groups[-1]).p
 
 
 def by_welch_anova(groups: list[NDArray[np.float64]]) -> float:
@@ -330,11 +328,11 @@ def by_welch_anova(groups: list[NDArray[np.float64]]) -> float:
 
 
 def by_pairs(groups: list[NDArray[np.float64]]) -> float:
-    return paired_t(groups[0], groups[-1]).p
+    return t_test(groups[0], groups[-1], paired=True).p
 
 
 def by_equivalence(groups: list[NDArray[np.float64]]) -> float:
-    return equivalent_twins(groups[0], groups[-1], 0.02).p
+    return equivalent_frameworks(groups[0], groups[-1], 0.02, paired=True).p
 
 
 @simulation
@@ -447,7 +445,7 @@ def detected(
 def pairs_detected(rng: np.random.Generator, runs: int, tests: int = 1, sd: float = 0.02) -> bool:
     """Whether the difference that pairs of trainings call detectable is detected by as many pairs once more."""
     apart = detectable_between_pairs(rng.normal(0, sd, runs), 0.05 / tests)
-    return paired_t(rng.normal(apart, sd, runs), np.zeros(runs)).p < 0.05 / tests
+    return t_test(rng.normal(apart, sd, runs), np.zeros(runs), paired=True).p < 0.05 / tests
 
 
 def detected_by(

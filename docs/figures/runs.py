@@ -9,6 +9,7 @@ import csv
 from pathlib import Path
 
 import matplotlib.pyplot as plt
+import numpy as np
 from matplotlib.figure import Figure
 
 import robustcmp as rc
@@ -82,6 +83,23 @@ def draw_every_framework(path: Path) -> Figure:
     return figure
 
 
+def draw_autoattack() -> Figure:
+    """Draw a dot a training under AutoAttack and each framework's mean, for two networks."""
+    figure, row = plt.subplots(1, 2, figsize=(8, 3.6), layout="constrained")
+    runs = {"LeNet-5, ε = 0.1": "lenet5-mnist-autoattack", "ResNet-20, ε = 1/255": "resnet20-cifar10-autoattack"}
+    for axes, (title, run) in zip(row, runs.items(), strict=True):
+        rates = 100 * rc.open_run(RUNS / run).success_rate.sel(attack="autoattack").mean("repeat")
+        for place, values in enumerate(rates.values):
+            axes.plot(place + np.linspace(-0.2, 0.2, len(values)), values, "o", color="#0072b2", markeredgewidth=0)
+            axes.hlines(values.mean(), place - 0.3, place + 0.3, color="black")
+        axes.set_xticks(range(len(rates)), rates.model.values)
+        axes.set_title(title, fontsize=10)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(axis="y", alpha=0.3)
+    row[0].set_ylabel("images fooled, %")
+    return figure
+
+
 def draw_processor_times(path: Path) -> Figure:
     """Draw the processor time of a training step and of a prediction in every framework."""
     with path.open(encoding="utf-8") as file:
@@ -105,8 +123,7 @@ if __name__ == "__main__":
     plt.rcParams["svg.hashsalt"] = "robustcmp"
     for run in ("lenet5-mnist-ten-trainings", "lenet5-mnist-2018-five-trainings"):
         save(rc.open_run(RUNS / run).plot.trainings(paper=True)[0].figure, run)
-    run = "lenet5-mnist-autoattack"
-    save(rc.open_run(RUNS / run).plot.trainings()[0].figure, run)
+    save(draw_autoattack(), "autoattack")
     save(draw_epochs(HERE.parent / "measurements" / "train-lenet5-digits-2"), "epochs-lenet5-digits")
     save(draw_every_framework(RUNS / "lenet5-mnist-every-framework"), "every-framework")
     save(draw_processor_times(RUNS / "processor-time-lenet5.csv"), "processor-time-lenet5")

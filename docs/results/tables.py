@@ -23,7 +23,7 @@ import robustcmp as rc
 from robustcmp.analysis.indicator import find_published_rates, read_published
 from robustcmp.analysis.outcomes import Outcomes
 from robustcmp.analysis.results import Results, open_results
-from robustcmp.analysis.statistics.hypotheses import brown_forsythe, holm, mcnemar, paired_t, standard_error
+from robustcmp.analysis.statistics.hypotheses import brown_forsythe, compare_means, holm, mcnemar, t_test
 from robustcmp.analysis.verdicts import Verdict
 from robustcmp.report.format import distance, p_value, percent, points
 from robustcmp.report.text import summary, to_markdown
@@ -56,6 +56,7 @@ COMPARED = (
     "reference/resnet20-cifar10-small-epsilon-five-trainings",
     "reference/resnet20-cifar10-single-pixel-five-trainings",
     "reference/resnet20-cifar10-five-trainings",
+    "resnet20-cifar10-autoattack",
 )
 CANDIDATES = {
     "lenet5": (
@@ -156,7 +157,9 @@ def clipping() -> str:
     of_clipping, of_widest = (np.array([pair[column].mean() for pair in five]) for column in (0, 1))
     alone = f"{sum((a & ~b).sum() for a, b in five)} : {sum((b & ~a).sum() for a, b in five)}"
     rates = f"{percent(of_clipping.mean())} | {percent(of_widest.mean())}"
-    lines.append(f"| 99.99 | all five | {rates} | {alone} | {p_value(paired_t(of_clipping, of_widest).p)}, paired t |")
+    lines.append(
+        f"| 99.99 | all five | {rates} | {alone} | {p_value(t_test(of_clipping, of_widest, paired=True).p)}, paired t |"
+    )
     return "\n".join(lines)
 
 
@@ -439,7 +442,7 @@ def differences(attack: str, decimals: int) -> str:
             of_a, of_b = rates.sel(model=a).values, rates.sel(model=b).values
             paper_a, paper_b = (find_published_rates(ev.manifest)[name.partition("@")[0]][attack] for name in (a, b))
             ours, paper = of_a.mean() - of_b.mean(), paper_a - paper_b
-            error, freedom = standard_error(of_a, of_b)
+            _, error, freedom = compare_means(of_a, of_b, paired=False)
             of_two = error * np.sqrt(len(of_a))  # of two trainings
             error *= np.sqrt(len(of_a) + 1)  # of one more training each beside the means of so many
             within = student_t.ppf(0.975, freedom) * error

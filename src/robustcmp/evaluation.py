@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pandas
@@ -19,7 +19,6 @@ from .analysis.statistics.power import POWER
 from .analysis.verdicts import tabulate_equivalence
 from .errors import RobustcmpError
 from .files import write_named
-from .records.answers import Checked, Contested
 from .records.store import Run
 from .records.upkeep import verify
 from .report.exports import to_dataframe, to_json, to_latex
@@ -41,14 +40,6 @@ if TYPE_CHECKING:
 COSTS = ("model", "training_seed", "attack", "repeats", "images", "seconds", "queries", "worker")
 
 
-class _AtHand(Protocol):
-    """The loaded models of a comparison, which checks and transfer run again."""
-
-    def run_checks(self, results: Results, shown: bool) -> Checked: ...
-    def run_transfer(self, results: Results, shown: bool) -> NDArray[np.int64]: ...
-    def run_conditioning(self, shown: bool) -> Contested: ...
-
-
 class Evaluation:
     """The results of a comparison, from `evaluate` or `open_run`. Printing it shows the summary.
 
@@ -59,9 +50,14 @@ class Evaluation:
     ----------
     results : Results
         The records of the run, with the figures that reports are made of.
+
+    Parameters
+    ----------
+    at_hand : robustcmp.runs.followups.FollowUps, optional
+        The loaded models, for `run_checks` and its like.
     """
 
-    def __init__(self, results: Results, at_hand: _AtHand | None = None):
+    def __init__(self, results: Results, at_hand: Any = None):
         self.results = results
         self._at_hand = at_hand
 
@@ -323,7 +319,7 @@ class Evaluation:
             ``equivalent`` says whether it is below 5 %: the difference is smaller than the margin. ``not_compared``
             says why distances say nothing, because the search has not converged; "" in every other row. ``gradient``
             is ``"source"`` where the attack followed the gradient of the source: then both were asked about the same
-            candidates; and ``"finite-differences"`` where it followed those of the deployed network.
+            candidates.
 
         Raises
         ------
@@ -395,8 +391,8 @@ class Evaluation:
         UsageError
             The run was opened with `open_run`, so its models are not loaded.
         """
-        checked = self._models_for("checks").run_checks(self.results, progress)
-        self.results.run.write_answer("checks", checked.to_json())
+        checked = require(self._at_hand, "checks").run_checks(self.results, progress)
+        self.results.run.write_answer("checks", msgspec.to_builtins(checked))
         self.results.checked = read_checked(self.results)
         return self.checks
 
@@ -436,7 +432,7 @@ class Evaluation:
             The run was stored without images.
         """
         results = self.results
-        counts = self._models_for("transfer").run_transfer(results, progress)
+        counts = require(self._at_hand, "transfer").run_transfer(results, progress)
         results.run.write_answer("transfer", {"counts": counts.tolist(), "attacks": results.attacks})
         results.transferred = read_transferred(results)
         return self.transfer
@@ -477,7 +473,7 @@ class Evaluation:
         UsageError
             The run was opened with `open_run`, so its models are not loaded, or the suite attacks all images.
         """
-        contested = self._models_for("conditioning").run_conditioning(progress)
+        contested = require(self._at_hand, "conditioning").run_conditioning(progress)
         self.results.run.write_arrays("contested", contested.to_arrays())
         self.results.conditioned = read_conditioned(self.results)
         return self.conditioning
@@ -499,9 +495,6 @@ class Evaluation:
             `run_conditioning` has not been called.
         """
         return require(self.results.conditioned, "conditioning").curve()
-
-    def _models_for(self, name: str) -> _AtHand:
-        return require(self._at_hand, name)
 
     # pictures and files ------------------------------------------------------------------------------------------
 

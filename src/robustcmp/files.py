@@ -69,18 +69,16 @@ def file_digest(path: Path) -> str:
 
 def open_regular(path: str | os.PathLike[str]) -> BufferedReader:
     """Open a file for reading, or raise `OSError` for what is none: a pipe or a device could block for ever."""
-    descriptor, _ = open_file(path)
-    return open(descriptor, "rb")
+    return open(_open_file(path, REGULAR), "rb")
 
 
-def open_file(path: str | os.PathLike[str], flags: int = REGULAR) -> tuple[int, int]:
-    """Return the descriptor of a regular file and its size, or raise `OSError` for what is none."""
+def _open_file(path: str | os.PathLike[str], flags: int) -> int:
+    """Return the descriptor of a regular file, or raise `OSError` for what is none."""
     descriptor = os.open(path, flags, 0o666)
     try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError(errno.EINVAL, "expected a regular file, received a directory, a pipe or a device", str(path))
-        return descriptor, status.st_size
+        return descriptor
     except BaseException:
         os.close(descriptor)
         raise
@@ -204,7 +202,7 @@ def _open_appendable(path: Path) -> int:
     A link is refused: in a directory from somebody else it could lead to any file of this user.
     """
     try:
-        return open_file(path, APPENDED)[0]
+        return _open_file(path, APPENDED)
     except OSError as error:
         if error.errno in NO_ROOM:
             raise

@@ -38,6 +38,8 @@ BATCH_SIZE = 10**6
 PARAMETERS = 10**9
 # The values that a layer returns for one image, and those of the image: 400 MB in float32.
 LAYER_VALUES = 10**8
+# The bytes of a runtime's file: a protocol buffer has no more, and offsets within a file have 32 bits and a sign.
+NETWORK_BYTES = 2**31 - 1
 # The bytes that a file of weights may hold, however small it is.
 UNPACKED_BYTES = 2**28
 # How many times its own size a larger one may hold.

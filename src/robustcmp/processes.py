@@ -67,7 +67,7 @@ class Ended(NamedTuple):
     is_refused: bool = False
 
 
-class Process:
+class Process(subprocess.Popen[bytes]):
     """A program that runs beside this one, in a session of its own: Ctrl-C is for this process alone.
 
     Parameters
@@ -94,7 +94,7 @@ class Process:
     ):
         self.output = tempfile.TemporaryFile()  # noqa: SIM115, as long as the process
         try:
-            self._popen = subprocess.Popen(
+            super().__init__(
                 command,
                 stdin=stdin or subprocess.DEVNULL,
                 stdout=self.output,
@@ -106,15 +106,6 @@ class Process:
         except OSError:
             self.output.close()
             raise
-        self.pid = self._popen.pid
-
-    def poll(self) -> int | None:
-        """Return the exit status, None while it runs."""
-        return self._popen.poll()
-
-    def wait(self, seconds: float | None = None) -> int:
-        """Wait for the end and return the exit status; raise `subprocess.TimeoutExpired` after some seconds."""
-        return self._popen.wait(seconds)
 
     def kill(self) -> None:
         """End it with all that it started; any thread may do so."""

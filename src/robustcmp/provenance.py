@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -18,6 +19,7 @@ def package_version(name: str) -> str | None:
         return None
 
 
+@cache
 def own_version() -> str:
     """Return the version of robustcmp, from its package's metadata."""
     return package_version("robustcmp") or "unknown"

@@ -3,7 +3,7 @@
 - TOML becomes plain values: whole numbers of 64 bits, finite numbers, tables that are not nested beyond use.
 - Archives and HDF5 say how large their contents are and where they lie, which may be anything: a few kilobytes that
   become gigabytes, or an array whose values are the bytes of another file on this machine. Both are refused.
-- What holds code is refused, but for files that this user's robustcmp has written itself.
+- What holds code is refused.
 - Runtimes do not check everything that a file says, so a crafted one can crash them, take all memory or never answer.
   What does so in a process of its own is refused. This does not find a file that does it for particular images only.
 """
@@ -11,13 +11,10 @@
 from __future__ import annotations
 
 import errno
-import hashlib
-import hmac
 import inspect
 import math
 import os
 import re
-import secrets
 import signal
 import subprocess
 import sys
@@ -26,7 +23,7 @@ import tomllib
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import IO, Any
@@ -35,42 +32,33 @@ import h5py
 
 from . import limits, processes
 from .errors import DeploymentError, SealError, UsageError, WeightsError, in_one_line
-from .files import open_file, user_cache
+from .files import open_regular
 
 # bytes ---------------------------------------------------------------------------------------------------------------
 
 
 def read_file(path: str | os.PathLike[str], limit: int) -> bytes:
-    """Return the bytes of a regular file, or raise `OSError` for what is none, or larger than the limit.
-
-    Without a file object, which would take longer than reading a small file.
-    """
-    descriptor, size = open_file(path)
-    try:
-        most = min(limit, limits.memory() or limit)
+    """Return the bytes of a regular file, or raise `OSError` for what is none, or larger than the limit."""
+    most = min(limit, limits.memory() or limit)
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
         if size > most:
             raise OSError(errno.EFBIG, f"expected at most {most:,} bytes, received {size:,}", str(path))
-        parts = []
-        while size > 0 and (part := os.read(descriptor, size)):
-            parts.append(part)
-            size -= len(part)
-        return b"".join(parts)
-    finally:
-        os.close(descriptor)
+        return file.read(size)
 
 
 def check_file(path: Path) -> None:
     """Raise `WeightsError` unless a path is a file that ends: not a pipe or a device, and not empty."""
     try:
-        descriptor, size = open_file(path)
-        os.close(descriptor)
+        with open_regular(path) as file:
+            is_empty = not file.read(1)
     except (OSError, ValueError) as error:
         raise WeightsError(f"{path} cannot be read: {_reason(error)}") from None
-    if not size:
+    if is_empty:
         raise WeightsError(f"{path} is empty. Save the weights again, or copy the file again.")
 
 
-def read_network(path: Path, limit: int) -> bytes:
+def read_network(path: Path, limit: int = limits.NETWORK_BYTES) -> bytes:
     """Return the bytes of a file of a runtime, or raise `DeploymentError` for one that is unreadable or too large."""
     try:
         content = read_file(path, limit)
@@ -361,60 +349,11 @@ def _check_chunks(name: str, array: h5py.Dataset) -> None:
             raise SealError(f"{name} has a chunk of more than the {declared:,} bytes that it declares")
 
 
-# programs that this user's robustcmp has written ---------------------------------------------------------------------
-
-OWN = ".own"  # the suffix of the file beside another that shows who wrote it
-KEY_BYTES = 32
-
-
-def mark_own(path: Path) -> None:
-    """Write what shows later that robustcmp has written a file: a code that only this user's key gives."""
-    own_mark(path).write_text(_code(path) + "\n", encoding="ascii")
-
-
-def check_own(path: Path) -> None:
-    """Raise `DeploymentError` for a file that was not written by this user's robustcmp, or has changed since."""
-    try:
-        code = own_mark(path).read_text(encoding="ascii").strip()
-    except (OSError, ValueError):
-        code = ""
-    if not hmac.compare_digest(code, _code(path)):
-        raise DeploymentError(
-            f"{path} was not written by robustcmp for this user, or it has changed. A file of torch.export can run "
-            "code when it is opened, so no other is. If you trust it, torch-program opens it in a process of its own"
-        )
-
-
-def own_mark(path: Path) -> Path:
-    """Return the file that shows that another was written here."""
-    return path.with_name(path.name + OWN)
-
-
-def _code(path: Path) -> str:
-    return hmac.new(_key(), path.read_bytes(), hashlib.sha256).hexdigest()
-
-
-def _key() -> bytes:
-    """Return this user's key, a new one where there is none."""
-    folder = user_cache()
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "deployments.key"
-    with suppress(FileExistsError):
-        new = folder / f".deployments.key~{secrets.token_hex(8)}"
-        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(secrets.token_bytes(KEY_BYTES))
-        try:
-            os.link(new, path)  # whole or not at all, and never over another's
-        finally:
-            new.unlink()
-    return path.read_bytes()
-
-
 # a runtime's file, in a process of its own ---------------------------------------------------------------------------
 
 ANSWER_SECONDS = 60.0  # of processor time
 WAITED = 10  # times as long, as other programs may take most of the processors' time
-OUT_OF_TIME = -getattr(signal, "SIGXCPU", math.inf)  # the exit status
+OUT_OF_TIME = -getattr(signal, "SIGXCPU", 24)  # the exit status
 CHILD_CODE = """
 import sys
 {limit}
@@ -450,19 +389,16 @@ def check_answers(
     code = CHILD_CODE.format(**functions, name=ask.__name__, seconds=math.ceil(seconds))
     # -P, as files of the working directory may have the names of packages.
     command = [sys.executable, "-P", "-c", code]
-    outcome = f"gives no answer within {seconds:g} seconds"
     try:
         status, output, _ = processes.run(command, seconds=WAITED * seconds, content=content)
     except subprocess.TimeoutExpired:
-        pass
-    else:
-        if not status:
-            return
-        if status != OUT_OF_TIME:
-            outcome = f"crashes {program} (exit status {status})"
-        if status == 1:
-            reason = in_one_line(output)
-            raise DeploymentError(f"{path} cannot be opened: {reason or f'{program} refuses it'}")
+        status = OUT_OF_TIME
+    if not status:
+        return
+    if status == 1:
+        raise DeploymentError(f"{path} cannot be opened: {in_one_line(output) or f'{program} refuses it'}")
+    is_late = status == OUT_OF_TIME
+    outcome = f"gives no answer within {seconds:g} seconds" if is_late else f"crashes {program} (exit status {status})"
     raise DeploymentError(
         f"{path} {outcome}. The file is broken or crafted, or this machine has too little memory for it. Convert the "
         "network again."

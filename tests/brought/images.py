@@ -200,7 +200,7 @@ CASES = [
         for channels, what in enumerate(
             (
                 "images of 1 channel, not square",
-                "images of 2 channels; the page draws them red and green",
+                "images of 2 channels; the page draws their mean",
                 "images of 3 channels",
                 "images of 4 channels; the page draws the first three",
             ),

@@ -235,10 +235,6 @@ def preprocessed() -> Any:
     return keras.Model(images, in_keras()(keras.applications.mobilenet_v2.preprocess_input(images)))
 
 
-def preprocessed_beside_rescaled() -> Any:
-    return preprocessed(), rc.wrap(rescaled(2, -1), device="cpu", bounds=(0, 1))
-
-
 def saved_model(folder: Path) -> Any:
     in_keras().export(folder, verbose=False)
     return library("tensorflow").saved_model.load(str(folder))
@@ -778,10 +774,10 @@ FILES = [
         figures=compare_files,
     ),
     PyTorch(
-        "a file or a function with a softmax at the end of its network",
+        "a file or a function of a network that ends in a softmax",
         "robustcmp eval --weights torch=a.pt,softmax --architecture nets:soft --dataset digits",
         softmax_file,
-        "a comparison; without softmax, the message that names it",
+        "a comparison; a message asks for `,softmax` if it is missing",
         figures=compare_files,
     ),
     PyTorch(

@@ -18,22 +18,21 @@ from numpy.typing import NDArray
 from scipy.special import bdtr, betaincinv
 
 from ..records.attack import NORMS
-from .significance import ALPHA
 from .statistics import (
     Equivalence,
     detectable_between_models,
     detectable_between_pairs,
     detectable_by_signs,
     difference_intervals,
+    equivalent_frameworks,
     equivalent_models,
-    equivalent_twins,
     holm,
     mcnemar,
-    paired_t,
     sign_flips,
     sign_test,
+    t_test,
 )
-from .statistics.foundations import check_fraction
+from .statistics.foundations import ALPHA, check_fraction
 from .twins import Key, read_key
 
 if TYPE_CHECKING:
@@ -50,9 +49,7 @@ MEASURED = (
 )
 FEW_DIFFER = 10  # images
 SUCCESS = "success rate"
-# Whose gradient FGSM followed, as in `deploy`:
-SOURCE = "source"
-OWN_DIFFERENCES = "finite-differences"
+SOURCE = "source"  # whose gradient FGSM followed
 DEPLOYED_MARGIN = 0.02
 """Within which a deployment counts as equivalent to its source, unless a caller says otherwise: two points."""
 Pairs = Sequence[tuple[Key, Key]]  # each deployed training with its source
@@ -133,37 +130,7 @@ def _gate(results: Results, entries: Sequence[Mapping[str, Any]]) -> str:
 
 
 def compare_deployments(results: Results, margin: float) -> pandas.DataFrame:
-    """Return how much easier each deployment is to fool than its source; a row a deployment and attack.
-
-    Parameters
-    ----------
-    results : Results
-        A run.
-    margin : float
-        Of equivalence, in the unit of the rates.
-
-    Returns
-    -------
-    pandas.DataFrame
-        ``value`` is the deployment's success rate or, in a row of its own for an attack whose distances are compared,
-        its median in the attack's norm; ``difference`` is that minus the source's, with a 95 % interval. ``unit`` says
-        over what. With several trainings the unit is the training: the paired t test. With one it is the image:
-        McNemar's test where there is one outcome an image, sign flips for a random attack's repeats, and the interval
-        by the bootstrap over images. ``p_adjusted`` is Holm's over all rows with a p; it is NaN where no outcome
-        differs. ``detectable`` is the difference that the test finds with 80 % power, at 5 % divided by the number of
-        tests. ``only_source`` and ``only_deployed`` count outcomes (trainings × repeats × images) of which one falls
-        and the other does not.
-        ``equivalent_low`` and ``equivalent_high`` are the ends of the 90 % interval, ``p_equivalent`` that of two
-        one-sided tests, and ``equivalent`` says whether it is below 5 %: the difference is smaller than the margin.
-        ``not_compared`` says why distances say nothing, because the search has not converged; "" in every other row.
-        ``gradient`` is ``"source"`` where the attack followed the gradient of the source: then both were asked about
-        the same candidates; and ``"finite-differences"`` where it followed those of the deployed network.
-
-    Raises
-    ------
-    UsageError
-        The margin is not above 0, or above 1.
-    """
+    """Return how much easier each deployment is to fool than its source; see `Evaluation.deployments`."""
     check_fraction("margin", margin)
     rows = []
     for name, entries in _group_by_name(results).items():
@@ -222,10 +189,10 @@ def _compare_success(deployed: NDArray[np.float64], source: NDArray[np.float64],
     }
     if len(a) == 1 or np.ptp(a - b) == 0:  # where all rates differ by the same, trainings say nothing
         return row | _compare_images(deployed, source, margin)
-    test = paired_t(a, b)
+    test = t_test(a, b, paired=True)
     row |= {"unit": "trainings", "low": test.low, "high": test.high, "p": test.p}
     row["detectable"] = partial(detectable_between_pairs, a - b)
-    return row | _describe_equivalence(equivalent_twins(a, b, margin))
+    return row | _describe_equivalence(equivalent_frameworks(a, b, margin, paired=True))
 
 
 def _compare_images(deployed: NDArray[np.float64], source: NDArray[np.float64], margin: float) -> dict[str, Any]:
@@ -279,7 +246,7 @@ def _compare_distances(deployed: NDArray[np.float64], source: NDArray[np.float64
         "equivalent": False,
     }
     if len(a) > 1 and np.ptp(a - b):
-        test = paired_t(a, b, largest=math.inf)
+        test = t_test(a, b, paired=True, largest=math.inf)
         row |= {"low": test.low, "high": test.high, "p": test.p}
         row["detectable"] = partial(detectable_between_pairs, a - b)
     elif (deployed != source).any():
@@ -298,10 +265,8 @@ def _describe_equivalence(test: Equivalence) -> dict[str, Any]:
 
 
 def _find_gradient(results: Results, key: Key, attack: str) -> str:
-    """Return what gradient an attack followed of a deployed network, as for `deploy`; "" where it needs none."""
+    """Return `SOURCE` where an attack followed the gradient of the source; "" where it needs none."""
     model = results.manifest["models"][results.keys.index(key)]
-    if attack in model.get("own_differences", ()):
-        return OWN_DIFFERENCES
     return SOURCE if attack in model.get("source_gradient", ()) else ""
 
 

@@ -18,10 +18,9 @@ from .statistics import (
     Interval,
     common_draws,
     fall_probability,
-    paired_t,
     t_interval,
+    t_test,
     two_way_interval,
-    welch_t,
 )
 from .twins import match_twins
 
@@ -212,11 +211,11 @@ class Trainings:
         if min(len(of_a), len(of_b)) < 2:
             return NO_EVIDENCE
         places = match_twins(results.twins, a, b, results.seeds(a, attack), results.seeds(b, attack))
-        if places is not None:
+        paired = places is not None
+        if paired:
             of_b = of_b[places]
-        test = welch_t if places is None else paired_t
-        over_runs = test(of_a.mean(axis=1), of_b.mean(axis=1))
-        both = two_way_interval(of_a, of_b, paired=places is not None)
+        over_runs = t_test(of_a.mean(axis=1), of_b.mean(axis=1), paired=paired)
+        both = two_way_interval(of_a, of_b, paired=paired)
         return Interval(min(both.low, over_runs.low), max(both.high, over_runs.high))
 
 

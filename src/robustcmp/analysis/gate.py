@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 from scipy.special import ndtri, stdtr, stdtrit
 
 from ..errors import UsageError
-from .statistics.foundations import NO_VARIANCE, check_fraction
-from .statistics.hypotheses import holm, mean_and_error, standard_error
-from .statistics.paired_rates import LEVEL, PairedRates, images_to_show, pair_rates
+from .deployments import answers_alike
+from .statistics.foundations import ALPHA, NO_VARIANCE, check_fraction
+from .statistics.hypotheses import compare_means, holm
+from .statistics.paired_rates import PairedRates, images_to_show, pair_rates
+from .statistics.power import POWER
 from .twins import match_twins
 
 if TYPE_CHECKING:
@@ -27,7 +29,6 @@ Outcome = Literal["passed", "easier", "less accurate", "not shown"]
 MARGIN = 0.02
 UNINFORMATIVE = 0.05
 """An attack that fools fewer images of both models than this share, or all but fewer, says nothing about them."""
-POWER = 0.8
 FEWEST_IMAGES = 100  # rather than so few, attacks are left out
 USUAL_DISCORDANCE = 0.05
 NEAR_MARGIN = 0.9  # a difference found beyond this share of the margin would take a hundred times as many images
@@ -47,6 +48,9 @@ class AttackVerdict(msgspec.Struct, frozen=True):
         The success rates on the baseline and on the new model, in [0, 1].
     baseline_rounded, rounded : float, optional
         The same once the images are saved in 8 bits; None unless the clean images came from image files.
+    gradient_of : str, optional
+        The model whose gradient the attack followed on the new one, which has none, if the two answer differently: a
+        gradient of its own might fool more images.
     low, high : float
         The bounds of `rate` - `baseline_rate`, each at 95 %.
     p_easier : float, optional
@@ -73,6 +77,7 @@ class AttackVerdict(msgspec.Struct, frozen=True):
     images_needed: int | None
     baseline_rounded: float | None = None
     rounded: float | None = None
+    gradient_of: str | None = None
 
     @property
     def difference(self) -> float:
@@ -164,11 +169,8 @@ class _ModelPair:
         self._images = pair_rates(new.mean(axis=0), baseline.mean(axis=0), repeats if trainings == 1 else 1)
         self._error = 0.0
         self._df = math.nan
-        if trainings > 1 and paired:
-            _, self._error = mean_and_error(new.mean(axis=1) - baseline.mean(axis=1))
-            self._df = trainings - 1
-        elif trainings > 1:
-            self._error, self._df = standard_error(new.mean(axis=1), baseline.mean(axis=1))
+        if trainings > 1:
+            _, self._error, self._df = compare_means(new.mean(axis=1), baseline.mean(axis=1), paired)
 
     def p_below(self, margin: float) -> float:
         """Return the p value of the hypothesis that the difference is at least the margin."""
@@ -183,7 +185,7 @@ class _ModelPair:
         low, high = self._images.interval()
         if self._error**2 <= NO_VARIANCE:
             return low, high
-        half = float(stdtrit(self._df, 1 - LEVEL)) * self._error
+        half = float(stdtrit(self._df, 1 - ALPHA)) * self._error
         return min(low, self.difference - half), max(high, self.difference + half)
 
     def images_needed(self, difference: float, margin: float, power: float) -> int | None:
@@ -219,10 +221,23 @@ def open_gate(results: Results, margin: float = MARGIN, accuracy_margin: float |
             rates = [results.rounded_rate(name, verdict.attack) for name in (baseline, model)]
             if not any(map(math.isnan, rates)):
                 verdict = msgspec.structs.replace(verdict, baseline_rounded=rates[0], rounded=rates[1])
-            attacks.append(verdict)
+            gradient_of = _find_gradient_source(results, model, verdict.attack)
+            attacks.append(msgspec.structs.replace(verdict, gradient_of=gradient_of))
     accuracies = [_judge_accuracy(results, baseline, model, accuracy_margin) for model in others]
     outcome = _decide(attacks, accuracies)
     return Gate(baseline, margin, accuracy_margin, attacks, accuracies, outcome)
+
+
+def _find_gradient_source(results: Results, model: str, attack: str) -> str | None:
+    """Return the model whose gradient an attack followed on a deployed one that answers differently."""
+    deployed = [entry for entry in results.manifest["models"] if entry["name"] == model]
+    if not any(attack in entry.get("source_gradient", ()) for entry in deployed):
+        return None
+    for entry in results.manifest["deployments"]:
+        (name, _) = entry["model"]
+        if name == model and not answers_alike(entry["logits"], entry["changed"]):
+            return str(entry["source"][0])
+    return None
 
 
 def _decide(attacks: Sequence[AttackVerdict], accuracies: Sequence[AccuracyVerdict]) -> Outcome:
@@ -249,9 +264,9 @@ def _judge_attacks(model: str, pairs: Sequence[_ModelPair], margin: float) -> li
         answer: AttackAnswer = "not shown"
         if not pair.is_informative:
             answer = "uninformative"
-        elif pair.p_below(margin) < LEVEL:
+        elif pair.p_below(margin) < ALPHA:
             answer = "not easier"
-        elif p_easier[pair.attack] < LEVEL:
+        elif p_easier[pair.attack] < ALPHA:
             answer = "easier"
         low, high = pair.interval()
         disadvantage = max(pair.difference, 0.0)
@@ -321,7 +336,7 @@ def smallest_margin(images: int) -> float:
     >>> round(smallest_margin(1000), 3)
     0.018
     """
-    return float(ndtri(1 - LEVEL) + ndtri(POWER)) * math.sqrt(USUAL_DISCORDANCE / images)
+    return float(ndtri(1 - ALPHA) + ndtri(POWER)) * math.sqrt(USUAL_DISCORDANCE / images)
 
 
 def _power_of_each(attacks: int) -> float:
@@ -357,8 +372,8 @@ def _judge_accuracy(results: Results, baseline: str, model: str, margin: float) 
     rates = PairedRates((old - both) * images, (new - both) * images, images)
     low, high = rates.interval()
     answer: AccuracyAnswer = "not shown"
-    if rates.p_below(margin) < LEVEL:
+    if rates.p_below(margin) < ALPHA:
         answer = "holds"
-    elif rates.p_above(margin) < LEVEL:
+    elif rates.p_above(margin) < ALPHA:
         answer = "worse"
     return AccuracyVerdict(model, answer, old, new, low, high, images)

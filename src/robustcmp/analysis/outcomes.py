@@ -55,9 +55,14 @@ class Outcomes:
     not_compared: str = ""
     twins: Sequence[Twins] = ()
 
-    def match_twins(self, a: str, b: str) -> list[int] | None:
-        """Return where the twin of each training of a is among those of b, None unless twins pair all of them."""
-        return match_twins(self.twins, a, b, self.seeds[a], self.seeds[b])
+    def pair_up(
+        self, values: Mapping[str, NDArray[np.float64]], a: str, b: str
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], bool]:
+        """Return values of a's and of b's trainings, and whether these are twins, which then stand in one order."""
+        places = match_twins(self.twins, a, b, self.seeds[a], self.seeds[b])
+        if places is None:
+            return values[a], values[b], False
+        return values[a], values[b][places], True
 
     @property
     def labels(self) -> list[str]:

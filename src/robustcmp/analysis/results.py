@@ -38,8 +38,6 @@ LACK = ("not_applicable", "failed")  # what the manifest has of a model, why it 
 class Results:
     """The outcomes of a comparison and the figures that are read from them.
 
-    Three accessors group the figures of one kind of attack or question: `exact_pixel`, `distances`, `trainings`.
-
     Attributes
     ----------
     run : Run
@@ -68,6 +66,10 @@ class Results:
         The record of each attack, by its name.
     twins : list of Twins
         The pairs of trained models that began from the same weights.
+    common_attacks, indicator_attacks : list of str
+        Those that every trained model ran, deployed ones among them; and those of them that R sums over.
+    distances, exact_pixel, trainings
+        The figures of one kind.
     """
 
     def __init__(self, run: Run, arrays: Arrays, manifest: dict[str, Any]):
@@ -87,6 +89,11 @@ class Results:
         self.twins = [
             Twins(read_key(pair["a"]), read_key(pair["b"]), pair["correlation"]) for pair in manifest.get("twins", [])
         ]
+        self.common_attacks = self._select_common(self.models)
+        self.indicator_attacks = [name for name in self.common_attacks if self.attack_records[name].in_indicator]
+        self.distances = Distances(self)
+        self.exact_pixel = ExactPixel(self)
+        self.trainings = Trainings(self)
         self._tests: dict[Level | None, pandas.DataFrame] = {}
 
     @cached_property
@@ -150,21 +157,11 @@ class Results:
         attacks = self.attacks if attacks is None else list(attacks)
         return {model: {attack: self.rate(model, attack) for attack in attacks} for model in self.models}
 
-    @cached_property
-    def common_attacks(self) -> list[str]:
-        """The attacks that every trained model ran, deployed ones among them."""
-        return self._select_common(self.models)
-
     def _select_common(self, names: Sequence[str]) -> list[str]:
         """Return the attacks that every training of some models ran."""
         models = [model for model in self.manifest["models"] if model["name"] in names]
         missing = {attack for model in models for lack in LACK for attack in model.get(lack, {})}
         return [attack for attack in self.attacks if attack not in missing]
-
-    @cached_property
-    def indicator_attacks(self) -> list[str]:
-        """The attacks that R sums over: those that every trained model ran, without references beside R."""
-        return [attack for attack in self.common_attacks if self.attack_records[attack].in_indicator]
 
     def _cell_key(self, model: str, attack: str, training_seed: int | None = None, repeat: int = 0) -> str:
         """Return the key of a cell; without `training_seed` of the model's smallest one."""
@@ -183,23 +180,6 @@ class Results:
             f"the run has no repeat {repeat} of {attack} on {model}, training seed {seed}: it has the training seeds "
             f"{seeds} and {self.repeats(attack)} repeats"
         )
-
-    # figures of one kind ----------------------------------------------------------------------------------------
-
-    @cached_property
-    def exact_pixel(self) -> ExactPixel:
-        """Expected results of exact single pixel, over all draws of positions."""
-        return ExactPixel(self)
-
-    @cached_property
-    def distances(self) -> Distances:
-        """Distances between adversarial and clean images."""
-        return Distances(self)
-
-    @cached_property
-    def trainings(self) -> Trainings:
-        """Variation between trainings of one framework."""
-        return Trainings(self)
 
     # rates -----------------------------------------------------------------------------------------------------
 

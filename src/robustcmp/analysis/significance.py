@@ -28,13 +28,12 @@ from .statistics import (
     holm,
     label_permutation,
     mcnemar,
-    paired_t,
     permute,
     sign_flips,
     sign_test,
-    welch_t,
+    t_test,
 )
-from .statistics.foundations import ROUNDING
+from .statistics.foundations import ALPHA, ROUNDING
 
 Level = Literal["models", "frameworks"]
 COLUMNS = (
@@ -42,7 +41,6 @@ COLUMNS = (
     "p_westfall_young",
 )
 ALL = "all"
-ALPHA = 0.05
 RESAMPLES = 10_000
 FEW_DIFFER = 100
 """Images; where fewer differ between models, chi-square is too coarse for Cochran's Q, which is then permuted."""
@@ -56,41 +54,9 @@ NOTHING_SAID = Evidence(0.0, math.nan)
 
 
 def run_tests(outcomes: Iterable[Outcomes], level: Level | None, resamples: int = RESAMPLES) -> pandas.DataFrame:
-    """Test every attack, over all models together and over every pair.
+    """Test every attack, over all models together and over every pair; see `Evaluation.tests`.
 
-    Parameters
-    ----------
-    outcomes : iterable of Outcomes
-        One for each attack.
-    level : str or None
-        ``"models"`` or ``"frameworks"``; every level that the data allow for None.
-    resamples : int, default 10,000
-        Of images, for intervals; and at least of flips and permutations, which many pairs need more of.
-
-    Returns
-    -------
-    pandas.DataFrame
-        One row per test. Joint ones have ``a`` ``"all"``, no ``b`` and NaN for an interval; their ``effect`` is the
-        largest rate minus the smallest one. For pairs it is a's rate minus b's, with its interval before adjustment.
-        Of distances, at the level of models it is the share of images on which a is fooled at a smaller distance, minus
-        that for b (NaN for the joint test), and at that of frameworks the difference of the mean median distance, in
-        the norm of the attack, which the test's name has at its end.
-        ``n`` counts images or training runs. Pairs of frameworks whose trainings are twins, each of exactly one in the
-        other framework, are tested by a paired t test instead of Welch's.
-
-        ``p_adjusted`` is Holm's over all pairs and attacks of the level, and over the joint tests of the level. A test
-        is in neither family, with NaN for both p, if its outcomes are the same for all trained models: exchanging
-        models then changes nothing, so this can be said without looking at which model has which outcome. ``"F"``
-        rows, a family of their own, assume equal spreads and decide nothing.
-
-        ``p_westfall_young``, for joint tests of frameworks, is adjusted by permutations of the trainings instead
-        (`robustcmp.statistics.permute`). Rows with ``attack`` ``"all"`` test all of them at once: their success
-        rates, and these with the distances.
-
-    Raises
-    ------
-    UsageError
-        The level is unknown, or the data do not allow it.
+    `resamples` are of images, for intervals; and at least of flips and permutations, which many pairs need more of.
     """
     if level not in (None, "models", "frameworks"):
         raise UsageError(f"level should be one of models, frameworks, received {level!r}")
@@ -147,7 +113,7 @@ def _compare_success(outcomes: Outcomes, resamples: int, flips: int) -> list[dic
     if not outcomes.deterministic:
         joint = label_permutation(values, resamples)
         each = sign_flips(differences, flips)
-        return _model_rows(outcomes, "permutation of models", joint, effect, "sign flips", each, differences)
+        return _model_rows(outcomes, values, "permutation of models", joint, effect, "sign flips", each, differences)
     each = [mcnemar(a, b) for a, b in combinations(values > 0, 2)]
     if len(values) == 2:  # Cochran's approximation is coarse where few images differ
         name = "McNemar, exact"
@@ -158,7 +124,7 @@ def _compare_success(outcomes: Outcomes, resamples: int, flips: int) -> list[dic
     else:
         name = "Cochran's Q"
         joint = cochran_q(values > 0)
-    return _model_rows(outcomes, name, joint, effect, "McNemar, exact", each, differences)
+    return _model_rows(outcomes, values, name, joint, effect, "McNemar, exact", each, differences)
 
 
 def _compare_distances(outcomes: Outcomes) -> list[dict[str, Any]]:
@@ -168,14 +134,12 @@ def _compare_distances(outcomes: Outcomes) -> list[dict[str, Any]]:
     nearer = np.array([np.sign(b - a) for a, b in combinations(finite, 2)])
     each = [sign_test(b, a) for a, b in combinations(distances, 2)]
     joint = friedman(distances)
-    if not _count_differing(distances):
-        joint = NOTHING_SAID
-        each = [NOTHING_SAID] * len(each)
-    return _model_rows(outcomes, f"Friedman{of}", joint, math.nan, f"sign test{of}", each, nearer)
+    return _model_rows(outcomes, distances, f"Friedman{of}", joint, math.nan, f"sign test{of}", each, nearer)
 
 
 def _model_rows(
     outcomes: Outcomes,
+    values: NDArray[np.float64],
     joint_name: str,
     joint: Evidence,
     effect: float,
@@ -183,8 +147,11 @@ def _model_rows(
     each: Sequence[Evidence],
     differences: NDArray[np.float64],
 ) -> list[dict[str, Any]]:
-    """Return the row of a joint test and those of its pairs, each with the differences that its interval is of."""
-    if not _count_differing(outcomes.image_means) and not joint_name.startswith("Friedman"):
+    """Return the row of a joint test and those of its pairs, each with the differences that its interval is of.
+
+    They say nothing where all models have the same values (models, images).
+    """
+    if not _count_differing(values):
         joint = NOTHING_SAID
         each = [NOTHING_SAID] * len(each)
     row: dict[str, Any] = {"level": "models", "attack": outcomes.attack, "n": differences.shape[1]}
@@ -226,11 +193,9 @@ def _compare_frameworks(outcomes: Outcomes, of: str, values: dict[str, NDArray[n
         for name, test in (("Brown-Forsythe", brown_forsythe), (BESIDE, f_test))
     ]
     for a, b in combinations(values, 2):
-        twin_places = outcomes.match_twins(a, b)
-        name = "Welch's t" if twin_places is None else "paired t"
-        test = welch_t if twin_places is None else paired_t
-        of_b = values[b] if twin_places is None else values[b][twin_places]
-        statistic, p, *ends = test(values[a], of_b, largest=math.inf if of else 1.0)
+        of_a, of_b, paired = outcomes.pair_up(values, a, b)
+        name = "paired t" if paired else "Welch's t"
+        statistic, p, *ends = t_test(of_a, of_b, paired=paired, largest=math.inf if of else 1.0)
         rows.append(row | _describe(f"{name}{of}", a, b, Evidence(statistic, p), *ends))
     if not _has_spread(groups):
         rows = [each | NOTHING_SAID._asdict() for each in rows]

@@ -14,17 +14,16 @@ from numpy.typing import NDArray
 
 from ..errors import UsageError
 from .outcomes import Outcomes
-from .significance import ALL, ALPHA, SUMMED, Level, joint_level, of_distances, select_deciding
+from .significance import ALL, SUMMED, Level, joint_level, of_distances, select_deciding
 from .statistics import (
     Equivalence,
     detectable_between_groups,
     detectable_between_models,
     equivalent_frameworks,
     equivalent_models,
-    equivalent_twins,
     nested_variance,
 )
-from .statistics.foundations import check_fraction
+from .statistics.foundations import ALPHA, check_fraction
 
 if TYPE_CHECKING:
     from .results import Results
@@ -244,7 +243,8 @@ def _few_outcomes(values: NDArray[np.float64], frameworks: int) -> str:
     """Say how few successes or failures there are where frameworks have fewer than five each on average, else ""."""
     successes = float(values.sum())
     few, end = min((successes, "succeed"), (values.size - successes, "fail"))
-    return f"{few:,.3g} of {values.size:,} {end}" if few < _FEWEST * frameworks else ""
+    average = "" if few.is_integer() else " on average"
+    return f"{few:,.3g} of {values.size:,} {end}{average}" if few < _FEWEST * frameworks else ""
 
 
 def explain_nothing(outcomes: Outcomes, detectable: float) -> str:
@@ -311,11 +311,8 @@ def _compare_trainings(
     """Return the tests of every pair of frameworks, paired by training where their trainings are twins."""
     pairs = {}
     for a, b in combinations(values, 2):
-        twin_places = outcomes.match_twins(a, b)
-        if twin_places is None:
-            pairs[a, b] = equivalent_frameworks(values[a], values[b], margin, largest)
-        else:
-            pairs[a, b] = equivalent_twins(values[a], values[b][twin_places], margin, largest)
+        of_a, of_b, paired = outcomes.pair_up(values, a, b)
+        pairs[a, b] = equivalent_frameworks(of_a, of_b, margin, paired=paired, largest=largest)
     return pairs
 
 

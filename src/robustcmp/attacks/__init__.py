@@ -1,4 +1,4 @@
-"""Running: the attacks, one a file, and suites. Imports models, frameworks, records, data and the ground."""
+"""The attacks, one a file, and suites of them. Imports models, frameworks, records, data and the ground."""
 
 from ..records.attack import AttackResult as AttackResult
 from .apgd import APGD as APGD

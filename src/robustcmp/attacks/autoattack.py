@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..models.classifier import Classifier
+from ..records.answers import Check, judge
 from ..records.attack import AttackTable, Column, Extra
 from .apgd import APGD
 from .ball import Ball, BallAttack, search_in_turn
 from .base import Images, Labels, Perturbed
 from .square import Square
 from .targeted import APGDTargeted, FABTargeted
+
+if TYPE_CHECKING:
+    import xarray
 
 
 class AutoAttack(BallAttack):
@@ -55,6 +59,7 @@ class AutoAttack(BallAttack):
 
     needs_gradient = True
     takes_source_gradient = True
+    check_names = ("AutoAttack ran whole, not Square alone",)
     cite = "\n\n".join((APGD.cite, FABTargeted.cite, Square.cite))
     table = AttackTable(
         "robust accuracy on all images attacked, after one part and another",
@@ -86,6 +91,11 @@ class AutoAttack(BallAttack):
             "adapted to it tell (Tramèr et al. 2020, Carlini et al. 2019). Where its table counts one part instead of "
             "four, the model has no gradient and Square ran alone."
         ]
+
+    def health_checks(self, name: str, outcomes: xarray.Dataset) -> Iterator[Check]:
+        parts = int(outcomes.parts.min())
+        advice = "The model has no gradient. Do not compare its robust accuracy with that of models that have one."
+        yield judge(self.check_names[0], parts > 1, f"{name}: {parts} of {len(self.parts)} parts ran", advice)
 
     def usual_queries(self, pixels: int, repeats: int) -> int:
         """Return a fifth of the most: nearly all images of a network without a defence fall to the first steps."""

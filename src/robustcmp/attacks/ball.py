@@ -74,8 +74,7 @@ def measure(moves: NDArray[np.floating[Any]], norm: Norm) -> NDArray[np.float64]
         size = np.sqrt(np.square(moves, dtype=np.float64).sum(axis=(1, 2, 3), keepdims=True))
     else:
         size = np.abs(moves).max(axis=(1, 2, 3), keepdims=True)
-    lengths: NDArray[np.float64] = size.astype(np.float64)
-    return lengths
+    return np.asarray(size, np.float64)
 
 
 def search_in_turn(
@@ -136,7 +135,8 @@ class BallAttack(Attack):
         wrong = classifier.predict(images) != labels
         left = np.flatnonzero(~wrong)
         for repeat in repeats:
-            whole = Perturbed(wrong.copy(), images.copy(), np.ones(len(images), np.int64), self._begun(len(images)))
+            extras = {name: np.zeros(len(images)) for name in self.extras}
+            whole = Perturbed(wrong.copy(), images.copy(), np.ones(len(images), np.int64), extras)
             whole.extras["radius"][:] = radius
             if len(left):
                 part = self.search(classifier, ball.rows(left), labels[left], seed, repeat)
@@ -145,10 +145,6 @@ class BallAttack(Attack):
                 for name, values in part.extras.items():
                     whole.extras[name][left] = values
             yield whole
-
-    def _begun(self, n: int) -> dict[str, NDArray[np.float64]]:
-        """Return the extras of images that fall without an attack."""
-        return {name: np.zeros(n) for name in self.extras}
 
     @abstractmethod
     def search(self, classifier: Classifier, ball: Ball, labels: Labels, seed: int, repeat: int) -> Perturbed:

@@ -75,10 +75,10 @@ def first_on_grid(
         classes = candidates.predict(rows, np.repeat(values, len(pending)))
         fools = classes.reshape(len(values), len(pending)) != labels[pending]
         fooled = fools.any(axis=0)
-        place = fools.argmax(axis=0)
-        queries[pending] += np.where(fooled, place + 1, len(values))
+        offset = fools.argmax(axis=0)
+        queries[pending] += np.where(fooled, offset + 1, len(values))
         if fooled.any():
-            first[pending[fooled]] = index + place[fooled]
+            first[pending[fooled]] = index + offset[fooled]
             pending = pending[~fooled]
             candidates.keep(np.flatnonzero(~fooled))
         index += len(values)
@@ -437,8 +437,15 @@ class Attack(MinimizationAttack):
         criterion = get_criterion(criterion)
         if not isinstance(criterion, fb.criteria.Misclassification):
             raise UsageError(f"{type(self).__name__} is untargeted: expected labels, received {criterion!r}")
-        options: dict[str, Any] = {"seed": seed, "repeat": repeat, "batch_size": batch_size, "data_format": data_format}
-        result = self._attack(model, x.raw, criterion.labels.raw, **options)
+        result = self._attack(
+            model,
+            x.raw,
+            criterion.labels.raw,
+            seed=seed,
+            repeat=repeat,
+            batch_size=batch_size,
+            data_format=data_format,
+        )
         return restore(ep.astensor(result.adversarials))
 
     def repeat(self, times: int) -> Attack:

@@ -143,7 +143,7 @@ class Boundary(Attack):
     @property
     def expected_failures(self) -> list[str]:
         """Return the convergence check for the paper's settings, under which a walk has only begun."""
-        return [] if self.iterations > PAPER_ITERATIONS else [self.check_names[0]]
+        return [] if self.iterations > PAPER_ITERATIONS else [*self.check_names[:1]]
 
     def health_checks(self, name: str, outcomes: xarray.Dataset) -> Iterator[Check]:
         converged, had_start, hold = self.check_names
@@ -326,8 +326,7 @@ class _Walk:
     def fools(self, rows: Rows, points: NDArray[np.floating[Any]]) -> NDArray[np.bool_]:
         """Ask the model, once for each row."""
         self._queries[rows] += 1
-        fooled: NDArray[np.bool_] = self._classifier.predict(self._as_images(points)) != self._labels[rows]
-        return fooled
+        return np.asarray(self._classifier.predict(self._as_images(points)) != self._labels[rows])
 
     def _as_images(self, points: NDArray[np.floating[Any]]) -> Images:
         """Return points as the model sees them; good until the next call."""
@@ -393,16 +392,14 @@ class _Statistic:
 
     def mean(self, rows: Rows) -> NDArray[np.float64]:
         """The share of yes among the last answers; it means something where the window is full."""
-        means: NDArray[np.float64] = self._answers[rows].mean(axis=1)
-        return means
+        return np.asarray(self._answers[rows].mean(axis=1))
 
     def clear(self, rows: Rows) -> None:
         self._count[rows] = 0
 
 
 def _dots(a: Points, b: Points) -> NDArray[np.float64]:
-    dots: NDArray[np.float64] = np.einsum("ij,ij->i", a, b)
-    return dots
+    return np.asarray(np.einsum("ij,ij->i", a, b))
 
 
 def _norms(points: Points) -> NDArray[np.float64]:

@@ -220,7 +220,8 @@ class FunctionAttack(Attack):
 
     def _call(self, classifier: Classifier, images: Images, labels: Labels, given: Mapping[str, Any]) -> Any:
         """Return what the function answers, as an array (N, H, W, C) if it can be one."""
-        adapter, model, x, y = classifier.framework, classifier.model, images.copy(), labels.copy()
+        adapter: Any = classifier.framework
+        model, x, y = classifier.model, images.copy(), labels.copy()
         if self.takes == "torch":
             adapter = frameworks.get_framework("torch")
             model = adapter.module_through(classifier.logits, classifier.vjp)

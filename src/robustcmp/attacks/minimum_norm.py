@@ -155,8 +155,7 @@ class MinimumL2(_MinimumNorm):
     table = AttackTable("the smallest L2 found", _columns("l2", "L2", (0.5, 1, 2)))
 
     def size(self, perturbation: Points) -> NDArray[np.float64]:
-        sizes: NDArray[np.float64] = np.sqrt((perturbation**2).sum(axis=1))
-        return sizes
+        return np.asarray(np.sqrt((perturbation**2).sum(axis=1)))
 
     def dual(self, gradient: Points) -> NDArray[np.float64]:
         return self.size(gradient)
@@ -194,12 +193,10 @@ class MinimumLinf(_MinimumNorm):
     table = AttackTable("the smallest L∞ found", _columns("linf", "L∞", (0.01, 0.1, 0.2)))
 
     def size(self, perturbation: Points) -> NDArray[np.float64]:
-        sizes: NDArray[np.float64] = np.abs(perturbation).max(axis=1)
-        return sizes
+        return np.asarray(np.abs(perturbation).max(axis=1))
 
     def dual(self, gradient: Points) -> NDArray[np.float64]:
-        sizes: NDArray[np.float64] = np.abs(gradient).sum(axis=1)
-        return sizes
+        return np.asarray(np.abs(gradient).sum(axis=1))
 
     def project(self, perturbation: Points, radius: NDArray[np.float64]) -> Points:
         return np.clip(perturbation, -radius[:, None], radius[:, None])

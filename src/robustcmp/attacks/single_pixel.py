@@ -145,8 +145,7 @@ class _Answers:
 
     def images(self, rows: NDArray[np.int64], places: NDArray[np.int64], sides: NDArray[np.int64]) -> Images:
         """Return some images, each with one pixel set to the smallest (side 0) or the largest value (side 1)."""
-        candidates: Images = _with_pixel(self._images, self._places, rows, places, self._bounds[sides])
-        return candidates
+        return np.asarray(_with_pixel(self._images, self._places, rows, places, self._bounds[sides]))
 
 
 def _with_pixel(images: Any, numbers: Any, rows: Any, places: Any, values: Any) -> Any:

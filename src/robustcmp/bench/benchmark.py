@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas
 from numpy.typing import NDArray
 
 from ..analysis.statistics.ranks import median_interval
 from ..errors import UsageError
 from ..files import write_named
+from ..report.exports import without_nan
 from ..report.layout import WIDTH, Table, write_text
+from ..report.plots import require_matplotlib
+from ..report.plots.style import Figure, bare, color, line, marker, panels
 from . import page, pairs, words
 from .figures import summarise
-from .measurement import TASKS, Measurement
-from .pairs import SETTING, Finding, Setting
+from .measurement import TASKS, Measurement, Setting
+from .pairs import SETTING, Finding
 from .store import BenchmarkStore
 from .tables import make_tables
 
-if TYPE_CHECKING:
-    import pandas
-    from matplotlib.figure import Figure
-
-NEW_SEEDS = 4  # the semantics since which each repetition of a training has a seed of its own
-OF_TRAINING = ["epoch_seconds", "first_epoch_seconds", "call_seconds"]
-OF_ONE_TRAINING = ["loss", "training_accuracy", "validation_accuracy"]  # the same where all repetitions have one seed
+OF_TRAINING = [
+    *("epoch_seconds", "first_epoch_seconds", "call_seconds"),
+    *("loss", "training_accuracy", "validation_accuracy"),
+]
 OF_PREDICTION = ["first_seconds", "call_seconds", "p90", "p95", "p99", "throughput"]
 OF_ALL = ["ready_seconds", "cpu_seconds", "processors", "peak_memory"]
 
@@ -58,30 +58,25 @@ class Benchmark:
 
     @property
     def subjects(self) -> list[str]:
-        """The frameworks and deployments, in alphabetical order: that of the plan is random."""
+        """The frameworks and deployments, in alphabetical order."""
         return sorted({planned.asked.subject for planned in self.manifest.plan})
 
     @property
     def tasks(self) -> list[str]:
-        """What was asked for: ``"train"``, ``"forward"`` and ``"forward-backward"``."""
+        """The tasks that were planned, of ``"train"``, ``"forward"`` and ``"forward-backward"``."""
         planned = {each.asked.task for each in self.manifest.plan}
         return [task for task in TASKS if task in planned]
 
     @property
     def repetitions(self) -> int:
-        """How many processes were asked for of each measurement."""
+        """The number of processes planned for each measurement."""
         return 1 + max(planned.asked.repetition for planned in self.manifest.plan)
 
     @property
     def settings(self) -> list[Setting]:
-        """What subjects are compared in: each task with each number of images and each batch size."""
-        planned = {each.setting for each in self.manifest.plan}
-        return sorted((Setting(*each) for each in planned), key=lambda each: (TASKS.index(each.task), *each[1:]))
-
-    @property
-    def has_one_training(self) -> bool:
-        """Whether all repetitions of a training have one seed, so that only their times are repeated: old runs."""
-        return any(measured.epochs and measured.semantics < NEW_SEEDS for measured in self.measurements)
+        """The settings in which subjects are compared: task, number of images and batch size."""
+        planned = {each.asked.setting for each in self.manifest.plan}
+        return sorted(planned, key=lambda each: (TASKS.index(each.task), *each[1:]))
 
     @cached_property
     def absent(self) -> Counter[tuple[str, str]]:
@@ -101,7 +96,7 @@ class Benchmark:
 
     @property
     def failed(self) -> dict[str, str]:
-        """Why measurements failed, by what they are of."""
+        """Why measurements failed, by subject and task."""
         return {name: reason.removeprefix("failed: ") for name, reason in self.absent if reason.startswith("failed: ")}
 
     @cached_property
@@ -114,21 +109,21 @@ class Benchmark:
         return ordered.drop(columns="order")
 
     def to_dataframe(self) -> pandas.DataFrame:
-        """Return the benchmark as a tidy table, a row a process.
+        """Return the benchmark as a tidy table, one row for each process.
 
         Returns
         -------
         pandas.DataFrame
             task, subject, images, batch_size, repetition; call_seconds (the median after warm-up), p90, p95, p99,
             throughput; epoch_seconds, first_epoch_seconds, loss, training_accuracy, validation_accuracy;
-            ready_seconds, first_seconds, calls, warm_up (calls), drift, drifts, seconds, cpu_seconds, peak_memory;
+            ready_seconds, first_seconds, calls, warm_up (calls), seconds, cpu_seconds, peak_memory;
             processors from when it was ready; others (what other programs used of its processors), busy, threads,
             device, version, began. NaN where there is none.
         """
         return self._rows.copy()
 
     def summary_of_training(self) -> pandas.DataFrame:
-        """Return what training takes, a row a subject and batch size.
+        """Return what training takes, one row for each subject and batch size.
 
         Each figure is the median over processes, with the ends of its 95 % interval in the columns ``_low`` and
         ``_high``; these are infinite where there are fewer than six processes.
@@ -141,10 +136,10 @@ class Benchmark:
             warm-up), loss, training_accuracy and validation_accuracy (of the last epoch); ready_seconds, cpu_seconds
             (of the whole process), processors (used on average), peak_memory.
         """
-        return self._summarise(["train"], [*OF_TRAINING, *OF_ONE_TRAINING, *OF_ALL])
+        return self._summarise(["train"], [*OF_TRAINING, *OF_ALL])
 
     def summary_of_prediction(self) -> pandas.DataFrame:
-        """Return what predictions take, a row a task, subject, number of images and batch size.
+        """Return what predictions take, one row for each task, subject, number of images and batch size.
 
         Medians over processes with 95 % intervals, as in `summary_of_training`.
 
@@ -186,13 +181,11 @@ class Benchmark:
 
     def select(self, setting: Setting, subject: str) -> list[Measurement]:
         """Return the measurements of a subject in a setting, in the order of repetitions."""
-        planned = [each for each in self.manifest.plan if each.setting == setting and each.asked.subject == subject]
-        keys = {each.key for each in planned}
-        chosen = [measured for measured in self.measurements if measured.key in keys]
-        return sorted(chosen, key=lambda measured: measured.asked.repetition)
+        in_setting = [measured for measured in self.measurements if measured.asked.setting == setting]
+        return [measured for measured in in_setting if measured.asked.subject == subject]
 
     def plot_learning(self, figure: Figure | None = None) -> NDArray[np.object_]:
-        """Draw the validation accuracy of trainings against their seconds, a thin line each, a panel a batch size.
+        """Draw validation accuracy against seconds: a line for each training, a panel for each batch size.
 
         Parameters
         ----------
@@ -208,11 +201,7 @@ class Benchmark:
         UsageError
             Nothing was trained, or Matplotlib is not installed.
         """
-        from ..report.plots import require_matplotlib  # no other reader needs Matplotlib
-
         require_matplotlib()
-        from ..report.plots.style import bare, color, line, marker, panels
-
         if "train" not in self.tasks:
             raise UsageError("no training was measured, so there is nothing to draw")
         row: NDArray[np.object_] = panels(len(self.settings), figure)[0]
@@ -230,7 +219,7 @@ class Benchmark:
         return row
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
-        """Write one self-contained page: answers, tables, pictures, and what is not known.
+        """Write one self-contained page: answers, tables, pictures and limits.
 
         The page opens offline. Its pictures need Matplotlib (extra `plot`); without it the page has only tables.
 
@@ -243,10 +232,10 @@ class Benchmark:
         write_named(path, lambda temporary: temporary.write_text(html, encoding="utf-8"))
 
     def to_json(self) -> dict[str, Any]:
-        """Return what was found as the types of JSON: the summaries, the tests, the answers, and what is absent."""
+        """Return the summaries, tests, answers and missing measurements as JSON types."""
         about = self.manifest.about
         content = {name: about.get(name) for name in ("what", "model", "dataset", "recipe", "training_seed")}
-        return content | {
+        content |= {
             "subjects": self.subjects,
             "repetitions": self.repetitions,
             "measured": len(self.measurements),
@@ -255,12 +244,14 @@ class Benchmark:
             "absent": [
                 {"what": name, "why": reason, "processes": count} for (name, reason), count in self.absent.items()
             ],
-            "training": _to_records(self.summary_of_training()),
-            "prediction": _to_records(self.summary_of_prediction()),
-            "tests": _to_records(self._tests),
+            "training": self.summary_of_training().to_dict("records"),
+            "prediction": self.summary_of_prediction().to_dict("records"),
+            "tests": self._tests.to_dict("records"),
             "answer": words.list_answers(self),
             "out": str(self.store.directory),
         }
+        plain: dict[str, Any] = without_nan(content)
+        return plain
 
     def summary(self, *, width: int | None = None, color: bool = False) -> str:
         """Return the answer on one screen: what the command prints, and what ``print(found)`` shows.
@@ -332,12 +323,3 @@ def open_benchmark(directory: str | os.PathLike[str]) -> Benchmark:
     robustcmp.errors.UsageError: no-such-directory is not a benchmark of robustcmp: it has no manifest.json
     """
     return Benchmark(BenchmarkStore(directory))
-
-
-def _to_records(frame: pandas.DataFrame) -> list[dict[str, Any]]:
-    return [{str(name): _to_plain(value) for name, value in row.items()} for row in frame.to_dict("records")]
-
-
-def _to_plain(value: Any) -> Any:
-    value = value.item() if hasattr(value, "item") else value
-    return None if isinstance(value, float) and not math.isfinite(value) else value

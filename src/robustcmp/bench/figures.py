@@ -9,49 +9,37 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..analysis.statistics.ranks import change_point, trend
+from ..analysis.statistics.ranks import change_point
 from .measurement import Epoch, Measurement
 
-LIKELY = 0.01  # a change or a trend with a smaller p is one
-MATTERS = 0.05  # of the median: a smaller change or trend is none
-FEWEST_CALLS = 10  # fewer have no trend
+LIKELY = 0.01  # a change with a smaller p is one
+MATTERS = 0.05  # of the median: a smaller change is none
 QUANTILES = {"p90": 0.90, "p95": 0.95, "p99": 0.99}
 OF_EPOCHS = ("epoch_seconds", "first_epoch_seconds", "loss", "training_accuracy", "validation_accuracy")
 BUSY = 0.1  # processors that other programs use on average
 BURST = 0.25  # or over some seconds; without any, noise of the counters stays below 0.15
 BURST_SECONDS = 2.0
-BURSTS_SINCE = 2  # the semantics of measurements that are judged by bursts, too
 
 
-def _find_warm_up(calls: NDArray[np.float64]) -> dict[str, Any]:
-    """Return how many of the calls are ``warm_up``, their ``drift`` afterwards, and whether it ``drifts``.
+def _count_warm_up(calls: NDArray[np.float64]) -> int:
+    """Return how many of the calls, whose times (calls,) are in their order, are warm-up.
 
-    The times of calls, shape (calls,), are in their order. The drift is that over as many calls as there are in all, as
-    a share of their median; NaN of fewer than ten.
-
-    What lies before Pettitt's change point is warm-up, if the point is in the first half, its p is below 0.01, and the
-    medians before and after it differ by more than 5 %. There is a drift if Kendall's trend after it has p below 0.01
-    and, over the whole process, would change the time by more than 5 %. A short warm-up is not found: in simulations,
-    one of 15 calls in 100 or of 75 in 1,000 was in at least 98 % of cases, one of 5 in 100 hardly ever. It hardly moves
-    a median, but it is in p99 and the throughput.
+    Those before Pettitt's change point, if that is in the first half, its p is below 0.01, and the medians before and
+    after it differ by more than 5 %. A short warm-up is not found: in simulations, one of 15 calls in 100 or of 75 in
+    1,000 was in at least 98 % of cases, one of 5 in 100 hardly ever. It hardly moves a median, but it is in p99 and the
+    throughput.
 
     Examples
     --------
-    >>> _find_warm_up(np.array([9.0] * 12 + [1.0, 1.01, 1.02, 1.01] * 22))["warm_up"]
+    >>> _count_warm_up(np.array([9.0] * 12 + [1.0, 1.01, 1.02, 1.01] * 22))
     12
     """
     change = change_point(calls)
-    warm_up = 0
-    if change.p < LIKELY and 2 * change.before <= len(calls):
-        before = np.median(calls[: change.before])
-        after = np.median(calls[change.before :])
-        warm_up = change.before if abs(before - after) > MATTERS * after else 0
-    rest = calls[warm_up:]
-    if len(rest) < FEWEST_CALLS or not (middle := float(np.median(rest))):
-        return {"warm_up": warm_up, "drift": math.nan, "drifts": False}
-    later = trend(rest)
-    drift = later.change * (len(calls) - 1) / (len(rest) - 1) / middle
-    return {"warm_up": warm_up, "drift": drift, "drifts": later.p < LIKELY and abs(drift) > MATTERS}
+    if change.p >= LIKELY or 2 * change.before > len(calls):
+        return 0
+    before = np.median(calls[: change.before])
+    after = np.median(calls[change.before :])
+    return change.before if abs(before - after) > MATTERS * after else 0
 
 
 def summarise(measurement: Measurement) -> dict[str, Any]:
@@ -59,29 +47,27 @@ def summarise(measurement: Measurement) -> dict[str, Any]:
     request = measurement.asked
     resources = measurement.resources
     calls = np.array(measurement.calls, np.float64)
-    steady = _find_warm_up(calls)
+    warm_up = _count_warm_up(calls)
     others = np.array(resources.series.get("others", []), np.float64)
-    is_busy = len(others) > 0 and others.mean() > BUSY
-    if measurement.semantics >= BURSTS_SINCE:
-        is_busy = is_busy or _find_burst(others, resources.seconds) > BURST
+    is_busy = _mean(others) > BUSY or _find_burst(others, resources.seconds) > BURST
     return {
         "task": request.task,
         "subject": request.subject,
         "images": request.images,
         "batch_size": request.batch_size,
         "repetition": request.repetition,
-        **_summarise_calls(calls[steady["warm_up"] :], request.batch_size),
+        **_summarise_calls(calls[warm_up:], request.batch_size),
         **_summarise_epochs(measurement.epochs),
         "ready_seconds": measurement.ready_seconds,
         "first_seconds": measurement.first_seconds,
         "calls": len(calls),
-        **steady,
+        "warm_up": warm_up,
         "seconds": measurement.seconds,
         "cpu_seconds": resources.cpu_seconds,
         "processors": _mean(_select_ready(measurement)),
         "peak_memory": float(resources.peak_memory),
         "others": _mean(others),
-        "busy": bool(is_busy),
+        "busy": is_busy,
         "threads": measurement.threads,
         "device": measurement.device,
         "version": measurement.version,

@@ -22,7 +22,7 @@ from ..data import load_dataset
 from ..deployments import conversion
 from ..errors import LOG, ControlError, GroupError, UsageError, check_count, check_seed, check_size
 from ..files import file_digest, json_digest
-from ..frameworks import NAMES, Device, check_device, check_framework, hosted, list_installed, versions
+from ..frameworks import NAMES, Device, check_device, check_framework, list_installed, require_gpu, versions
 from ..networks.architecture import get_architecture
 from ..provenance import made_with, processor
 from ..runs.related import measure_agreement
@@ -335,7 +335,7 @@ def _name_frameworks(frameworks: Frameworks, otherwise: Sequence[str], device: D
     for framework in names.values():
         check_framework(framework)
         if framework not in NAMES:
-            hosted.check_device(framework, device)
+            require_gpu(framework, device, has_gpu=False)
     return names
 
 

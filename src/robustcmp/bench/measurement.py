@@ -5,22 +5,29 @@ Times are in seconds, memory is in bytes.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
+
+from ..records.attack import CellKey, Whole
+from ..records.manifest import Positive, Share
 
 SEMANTICS = 4  # of measured values: those of another number are not resumed, and stay readable
 TASKS = ("train", "forward", "forward-backward")
 # What is measured: steps of a training; predictions; predictions with the gradient of the images.
 Task = Literal["train", "forward", "forward-backward"]
 
-Whole = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
-Positive = Annotated[int, msgspec.Meta(ge=1, le=2**62)]
 Time = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
-Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
-Key = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{1,64}\Z")]
 Times = Annotated[list[Time], msgspec.Meta(max_length=2**24)]
 Epochs = Annotated[list["Epoch"], msgspec.Meta(max_length=2**16)]
+
+
+class Setting(NamedTuple):
+    """What subjects are compared in."""
+
+    task: Task
+    images: int
+    batch_size: int
 
 
 class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -45,6 +52,11 @@ class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     batch_size: Positive
     images: Whole
     repetition: Whole
+
+    @property
+    def setting(self) -> Setting:
+        """What other subjects are measured in, too."""
+        return Setting(self.task, self.images, self.batch_size)
 
 
 class Epoch(msgspec.Struct, frozen=True):
@@ -125,12 +137,11 @@ class Measurement(msgspec.Struct, frozen=True):
     version : str
         Of the framework or the runtime.
     semantics : int
-        The `SEMANTICS` of its values. Before 2, short bursts of other programs were not looked for; before 4, all
-        repetitions of a training had one seed.
+        The `SEMANTICS` of its values.
     """
 
     asked: Asked
-    key: Key
+    key: CellKey
     began: str
     seconds: Time
     ready_seconds: Time

@@ -5,29 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas
 from numpy.typing import NDArray
 
-from ..analysis.significance import ALPHA
 from ..analysis.statistics import holm
+from ..analysis.statistics.foundations import ALPHA
 from ..analysis.statistics.ranks import Located, hodges_lehmann, median_interval, pairs_needed, wilcoxon
-
-if TYPE_CHECKING:
-    import pandas
+from .measurement import Setting
 
 SHORTEST = 1e-9  # seconds that a clock can tell
 SETTING = ["task", "images", "batch_size"]
 COLUMNS = [*SETTING, "measure", "a", "b", "n", "ratio", "low", "high", "p", "p_adjusted", "needed"]
-
-
-class Setting(NamedTuple):
-    """What subjects are compared in."""
-
-    task: str
-    images: int
-    batch_size: int
 
 
 class Finding(NamedTuple):
@@ -101,11 +92,9 @@ def _get_times(rows: pandas.DataFrame, setting: Setting) -> dict[str, pandas.Ser
 
 def compare(rows: pandas.DataFrame) -> pandas.DataFrame:
     """Test every pair of subjects in every setting, as `Benchmark.tests` says."""
-    import pandas
-
     tests = []
     for task, images, size in rows[SETTING].drop_duplicates().itertuples(index=False):
-        setting = Setting(str(task), int(images), int(size))
+        setting = Setting(task, int(images), int(size))
         about = setting._asdict() | {"measure": get_measure(rows, setting.task)}
         times = _get_times(rows, setting)
         for a, b in combinations(times, 2):

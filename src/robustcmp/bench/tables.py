@@ -6,14 +6,14 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import pandas
+
 from ..report.format import interval, number, p_value, percent, percent_2, ratio, seconds, significant, size
 from ..report.layout import Column, Table, names
 from .pairs import get_measure, is_significant
 from .words import TASKS, UNITS
 
 if TYPE_CHECKING:
-    import pandas
-
     from .benchmark import Benchmark
 
 SHOWN = ("p90", "p99")
@@ -79,9 +79,8 @@ def _tabulate_learning(benchmark: Benchmark) -> Table:
         "loss": Column("last loss", number),
         "training_accuracy": Column("training accuracy", percent_2),
         "validation_accuracy": Column("validation accuracy", percent_2),
+        "validation_accuracy_interval": Column("95 %", interval(percent_2)),
     }
-    if not benchmark.has_one_training:
-        columns["validation_accuracy_interval"] = Column("95 %", interval(percent_2))
     return _lay_out(
         "Learning: medians over processes, after the last epoch", columns, _read(benchmark.summary_of_training())
     )

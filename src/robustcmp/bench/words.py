@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..analysis.statistics.ranks import Located
 from ..report.format import ANY_RATIO, in_unit, p_value, plural, ratio, seconds
-from ..report.words import KINDS, WORDS, Statement
+from ..report.words import KINDS, WORDS, Statement, group
 from .figures import BURST, BURST_SECONDS, BUSY
-from .measurement import Asked
-from .pairs import Finding, Setting, is_significant
+from .measurement import Asked, Setting
+from .pairs import Finding, is_significant
 
 if TYPE_CHECKING:
     from .benchmark import Benchmark
@@ -47,7 +47,7 @@ def _name_setting(setting: Setting) -> str:
 
 def describe_measurement(asked: Asked) -> str:
     """Say in a few words what a measurement is of."""
-    return f"{asked.subject}, {_name_setting(Setting(asked.task, asked.images, asked.batch_size))}"
+    return f"{asked.subject}, {_name_setting(asked.setting)}"
 
 
 # answers
@@ -119,24 +119,21 @@ def _write_ratio(test: dict[Any, Any]) -> str:
 
 def list_notes(benchmark: Benchmark) -> list[str]:
     """Return all notes, the most important first."""
-    notes = (_note_absent, _note_devices, _note_busy, _note_drift, _note_trainings, _note_control)
+    notes = (_note_absent, _note_devices, _note_busy, _note_control)
     return [*(sentence for note in notes for sentence in note(benchmark)), *METHODS]
 
 
 def _note_absent(benchmark: Benchmark) -> Iterator[str]:
-    counts: dict[str, int] = {}
-    for (_, reason), count in benchmark.absent.items():
-        counts[reason] = counts.get(reason, 0) + count
-    for reason, count in counts.items():
-        yield f"{plural(count, 'measurement')} {reason}. Rerun the same command to make what failed or is missing."
+    by_reason = group((reason, count) for (_, reason), count in benchmark.absent.items())
+    for reason, counts in by_reason.items():
+        missing = plural(sum(counts), "measurement")
+        yield f"{missing} {reason}. Rerun the same command to make what failed or is missing."
 
 
 def _note_devices(benchmark: Benchmark) -> Iterator[str]:
-    subjects: dict[str, set[str]] = {}
-    for measured in benchmark.measurements:
-        subjects.setdefault(measured.device, set()).add(measured.asked.subject)
+    subjects = group((measured.device, measured.asked.subject) for measured in benchmark.measurements)
     if len(subjects) > 1:
-        devices = "; ".join(f"{', '.join(sorted(names))} on {device}" for device, names in sorted(subjects.items()))
+        devices = "; ".join(f"{', '.join(sorted({*names}))} on {device}" for device, names in sorted(subjects.items()))
         yield f"Devices differ ({devices}): a pair across them compares devices, not frameworks alone."
 
 
@@ -154,23 +151,7 @@ def _note_busy(benchmark: Benchmark) -> Iterator[str]:
         yield "What other programs used is not known."
 
 
-def _note_drift(benchmark: Benchmark) -> Iterator[str]:
-    frame = benchmark.to_dataframe()
-    if drifting := int(frame.drifts.sum()):
-        yield (
-            f"Drift: in {drifting} of {len(frame)} processes, times rise or fall by more than 5 % after warm-up "
-            "(Kendall, p < 0.01), so their medians depend on how long they were measured."
-        )
-
-
-def _note_trainings(benchmark: Benchmark) -> Iterator[str]:
-    if benchmark.has_one_training:
-        yield "Accuracy: n = 1. All repetitions repeat one training; only times are repeated."
-
-
 def _note_control(benchmark: Benchmark) -> Iterator[str]:
-    subjects: dict[str, list[str]] = {}
-    for subject, result in benchmark.manifest.control.items():
-        subjects.setdefault(result, []).append(subject)
-    for result, names in subjects.items():
-        yield f"Same-weights control, {', '.join(names)}: {result}."
+    by_result = group((result, subject) for subject, result in benchmark.manifest.control.items())
+    for result, subjects in by_result.items():
+        yield f"Same-weights control, {', '.join(subjects)}: {result}."

@@ -6,10 +6,9 @@ import json
 import shlex
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from ..errors import GroupError
 from .command import Parser, as_command
@@ -53,7 +52,7 @@ def _parser() -> Parser:
     )
     network.add_argument("--recipe", default="default", metavar="NAME", help="a recipe of zoo/MODEL.toml")
     network.add_argument(
-        "--training-seed", type=int, default=0, metavar="N", help="the first training, or whose weights"
+        "--training-seed", type=int, default=0, metavar="N", help="the first training, or the one that predicts"
     )
     network.add_argument("--data-dir", metavar="DIR", help="directory of the dataset")
     how = parser.add_argument_group("how")
@@ -63,26 +62,26 @@ def _parser() -> Parser:
         type=int,
         nargs="+",
         metavar="N",
-        help="default: 32 64 128; predictions: 1 32 128",
+        help="batch sizes (default: 32 64 128; predictions: 1 32 128)",
     )
-    how.add_argument("--repetitions", type=int, default=5, metavar="N", help="processes of each; the tests need ten")
+    how.add_argument("--repetitions", type=int, default=5, metavar="N", help="processes for each; the tests need ten")
     how.add_argument("--threads", type=int, metavar="N", help="processors that each process may use (default: all)")
     how.add_argument("--device", default="auto", metavar="NAME", help="auto, cpu or cuda")
-    how.add_argument("--seed", type=int, default=0, metavar="N", help="of the random order")
+    how.add_argument("--seed", type=int, default=0, metavar="N", help="the seed of the random order")
     train = parser.add_argument_group("training")
     train.add_argument(
-        "--epochs", type=float, metavar="N", help="0.1 is the first tenth of one (default: 2; 0.05 without digits)"
+        "--epochs", type=float, metavar="N", help="epochs, 0.1 for a tenth of one (default: 2; 0.05 without digits)"
     )
     predict = parser.add_argument_group("prediction")
     predict.add_argument("--images", type=int, nargs="+", default=[1000], metavar="N", help="numbers of test images")
     predict.add_argument(
-        "--deploy", dest="deployments", nargs="+", default=[], metavar="NAME", help="also convert the weights, see eval"
+        "--deploy", dest="deployments", nargs="+", default=[], metavar="NAME", help="also measure conversions, see eval"
     )
     output = parser.add_argument_group("output")
-    output.add_argument("--out", metavar="DIR", help="default: runs/bench-train-MODEL-DATASET, or bench-predict")
+    output.add_argument("--out", metavar="DIR", help="the directory (default: runs/bench-WHAT-MODEL-DATASET)")
     output.add_argument("--json", action="store_true", help="print one JSON object on standard output")
     output.add_argument("--full", action="store_true", help="print all tables")
-    output.add_argument("--quiet", action="store_true", help="no progress")
+    output.add_argument("--quiet", action="store_true", help="print no progress")
     return parser
 
 
@@ -91,6 +90,8 @@ def _parser() -> Parser:
 def main(arguments: Sequence[str]) -> None:
     """Measure what the arguments name."""
     options = _parser().parse_args(arguments)
+    from tqdm import tqdm
+
     from ..bench.measure import benchmark
     from ..sources.recipes import default_dataset
 
@@ -99,35 +100,20 @@ def main(arguments: Sequence[str]) -> None:
     options.out = options.out or f"runs/bench-{options.what}-{Path(options.model).stem}-{options.dataset}"
     keywords = {name: value for name, value in vars(options).items() if name not in OF_COMMAND}
     command = shlex.join(["python", "-m", "robustcmp.bench", *arguments])
-    with _show_progress(options.quiet) as progress:
-        measured = benchmark(**keywords, command=command, progress=progress)
+    with tqdm(disable=options.quiet, unit="measurement", delay=1) as bar:  # errors before it stand without one
+
+        def show_progress(done: int, total: int, name: str) -> None:
+            bar.total = total
+            bar.set_postfix_str(name)
+            bar.update(done - bar.n)
+
+        measured = benchmark(**keywords, command=command, progress=show_progress)
     _print(options, measured)
     if failed := measured.failed:
         raise GroupError(
             f"{len(failed)} measurements failed. Everything else is kept, and the same command tries only these again:"
             + "".join(f"\n  {name}: {reason}" for name, reason in failed.items())
         )
-
-
-@contextmanager
-def _show_progress(quiet: bool) -> Iterator[Callable[[int, int, str], None]]:
-    """Show the progress of measurements as a bar, from the first one on: errors before it stand without one."""
-    from tqdm import tqdm
-
-    bars: list[tqdm[NoReturn]] = []
-
-    def progress(done: int, total: int, name: str) -> None:
-        if not bars:
-            bars.append(tqdm(disable=quiet, unit="measurement", total=total))
-        [bar] = bars
-        bar.set_postfix_str(name)
-        bar.update(done - bar.n)
-
-    try:
-        yield progress
-    finally:
-        for bar in bars:
-            bar.close()
 
 
 def _print(options: Namespace, benchmark: Benchmark) -> None:

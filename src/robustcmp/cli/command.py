@@ -8,6 +8,7 @@ import io
 import os
 import re
 import shlex
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -17,7 +18,7 @@ from typing import Any
 
 from ..errors import MissingWeightsError, RobustcmpError, UsageError, enough_memory, nearest, printable, unknown
 from ..provenance import own_version
-from .ending import end_on_signals, report_interrupt
+from .ending import describe_end
 from .screen import wrap
 from .script import main as main
 
@@ -29,7 +30,7 @@ COMMANDS = {
     "gate": "decide whether a new model may replace an old one",
     "train": "train a model with a recipe of the zoo",
     "bench": "measure training and prediction",
-    "report": "write a run as a page, text, CSV, Parquet, JSON, LaTeX or BibTeX",
+    "report": "write a run as a page, text, CSV, JSON, LaTeX or BibTeX",
     "plan": "plan a comparison that detects a difference",
     "list": "list models, suites, datasets, runs, hosts or deployments",
     "verify": "check that every file of a run is as it was written",
@@ -175,7 +176,7 @@ def run_command(run: Callable[[Sequence[str]], int | None], command: str, argume
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        with end_on_signals(), enough_memory("this command", "--images or --batch-size"):
+        with enough_memory("this command", "--images or --batch-size"):
             status = run(words)
             sys.stdout.flush()
     except RobustcmpError as error:
@@ -189,8 +190,9 @@ def run_command(run: Callable[[Sequence[str]], int | None], command: str, argume
     except OSError as error:  # a full disk
         say(f"error: {error}. Finished work is saved.")
         return FAILED
-    except KeyboardInterrupt as error:
-        return report_interrupt(error, command, words)
+    except KeyboardInterrupt:
+        say(describe_end(signal.SIGINT, command, words))
+        return 128 + signal.SIGINT
     return status or DONE
 
 

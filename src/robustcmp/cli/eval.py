@@ -11,7 +11,10 @@ from argparse import ArgumentTypeError, Namespace
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
 
 from ..errors import ControlError, GroupError, ModelError, UsageError
 from .command import Parser, as_command, say
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
     from ..attacks.suite import Suite
     from ..data.dataset import Dataset
     from ..evaluation import Evaluation
-    from ..processes import Limits
+    from ..records.manifest import SuiteFile
     from ..records.store import Run
     from ..runs.plan import Plan
     from ..sources.deployed import AnyOrigin
@@ -61,11 +64,11 @@ def _add_models(parser: Parser) -> None:
         nargs="+",
         action="extend",
         metavar="[NAME:]FRAMEWORK=FILE",
-        help="networks trained elsewhere: a file each, or module:function, a function without arguments that returns "
-        "the network, or robustcmp.wrap(network, ...) with its bounds and preprocessing. Networks of one name are "
-        "trainings of one model; without names, those of one framework are. After a file, mean=0.1307,std=0.3081 say "
-        "that it expects (images - mean) / std, and softmax that it ends in one, which is cut: "
-        "torch=mine.pt,mean=0.1307,std=0.3081",
+        help="networks trained elsewhere: files, or module:function, a function without arguments that returns the "
+        "network, or robustcmp.wrap(network, ...) with its bounds and preprocessing. Networks of one name are "
+        "trainings of one model; without names, those of one framework are. After the file of a network that expects "
+        "(images - mean) / std, add mean and std: torch=mine.pt,mean=0.1307,std=0.3081. After that of one that ends in "
+        "a softmax, add softmax, which cuts it",
     )
     group.add_argument(
         "--architecture", metavar="NAME", help="the network of --weights: a name, FILE.toml or module:function"
@@ -101,7 +104,7 @@ def _add_models(parser: Parser) -> None:
         "--deploy",
         nargs="+",
         metavar="NAME",
-        help="also convert each model and compare what comes out: onnxruntime, onnxruntime-int8, … "
+        help="also compare each model with conversions of it: onnxruntime, onnxruntime-int8, … "
         "(robustcmp list deployments)",
     )
     group.add_argument("--data-dir", metavar="DIR", help="directory of the dataset")
@@ -122,7 +125,7 @@ def _add_attacks(parser: Parser) -> None:
         "--within",
         type=read_time,
         metavar="TIME",
-        help="choose images and attacks that take at most this long on this machine, as 90s, 10m or 1h",
+        help="choose images and attacks that take at most this long on this machine: 90s, 10m or 1h",
     )
     group.add_argument(
         "--repeats",
@@ -138,7 +141,7 @@ def _add_attacks(parser: Parser) -> None:
         default=[],
         choices=("transfer", "conditioning"),
         metavar="WHAT",
-        help="test each model on the others' adversarial images (transfer), attack images that some models misclassify "
+        help="test each model on the others' adversarial images (transfer); attack images that some models misclassify "
         "(conditioning)",
     )
 
@@ -151,9 +154,9 @@ def _add_machine(parser: Parser) -> None:
         "--executor",
         default="auto",
         metavar="WHERE",
-        help="where attacks run: in this process (in-process), in a process for each framework, so that a crash ends "
-        "one attack on one model (isolated), in workers on this machine (dask:4) or of a scheduler of Dask "
-        "(tcp://HOST:8786); --weights are tried there before they are loaded here; auto is isolated if attacks take "
+        help="where attacks run: in this process (in-process); in a process for each framework, so that a crash ends "
+        "one attack on one model (isolated); in workers on this machine (dask:4) or of a scheduler of Dask "
+        "(tcp://HOST:8786). --weights are tried there before they are loaded here. auto is isolated if attacks take "
         "more than about three minutes. Limits of one attack on one model can follow, memory in GiB: "
         "isolated,seconds=3600,memory=8",
     )
@@ -196,8 +199,40 @@ def compare(options: Namespace, words: Sequence[str], start: float) -> Evaluatio
     `words` are the arguments of the command, for the manifest, and `start` is when it began by the monotonic clock.
     """
     # Only now: a mistyped option should not wait for imports.
-    from ..attacks.suite import load_suite
     from ..frameworks import check_device
+    from ..records.manifest import read_suite_file
+
+    suite_file = read_suite_file(options.suite[0])
+    check_device(options.device)
+    if options.within is not None and options.images is not None:
+        raise UsageError("--within chooses the number of images: leave out --images")
+    if "transfer" in options.also and options.no_images:
+        raise UsageError("--also transfer needs the adversarial images, so it cannot be combined with --no-images")
+    where = _read_executor(options.executor)
+    comparison = _add_deployments(
+        options, _from_files(options) if options.weights else _of_the_zoo(options, _tell(options))
+    )
+    if options.images is None:
+        options.images = suite_file.images
+        if options.model:
+            options.images = min(suite_file.images, IMAGES.get(comparison.data.name, suite_file.images))
+    about = comparison.about | _describe_question(options, suite_file, comparison, words)
+    comparison = comparison._replace(about=about)
+    options.out = options.out or _name_directory(options, comparison)
+    if options.within is None and not options.dry_run:
+        finished = _find_finished(options, about)
+        if finished is not None:
+            return finished
+    return _compare_anew(options, words, start, comparison, where)
+
+
+def _compare_anew(
+    options: Namespace, words: Sequence[str], start: float, comparison: _Comparison, where: dict[str, Any]
+) -> Evaluation | None:
+    """Load attacks and models, which a finished run does not need, and compare; None for an estimate."""
+    from ..attacks.suite import load_suite
+    from ..compare import evaluate
+    from ..processes import Limits
     from ..runs.executors import choose_executor
     from ..runs.followups import check_conditional
 
@@ -205,43 +240,29 @@ def compare(options: Namespace, words: Sequence[str], start: float) -> Evaluatio
     if options.suite[1:]:
         suite = _add_own(suite, options.suite[1:])
     repeats = suite.count_repeats(_repeats(options.repeats or [], suite))
-    check_device(options.device)
-    if options.within is not None and options.images is not None:
-        raise UsageError("--within chooses the number of images: leave out --images")
-    executor, limits = _read_executor(options.executor)
-    choose_executor(executor, limits)
-    if "transfer" in options.also and options.no_images:
-        raise UsageError("--also transfer needs the adversarial images, so it cannot be combined with --no-images")
+    choose_executor(where["executor"], Limits(where["group_seconds"], where["group_memory"]))
     if "conditioning" in options.also:
         check_conditional(suite)
     tell = _tell(options)
-    comparison = _add_deployments(options, _from_files(options) if options.weights else _of_the_zoo(options, tell))
-    if options.images is None:
-        options.images = suite.images
-        if options.model:
-            options.images = min(suite.images, IMAGES.get(comparison.data.name, suite.images))
-    arguments = _arguments(options, suite, repeats, comparison, words)
+    about = comparison.about
+    arguments = _arguments(options, suite, repeats, about)
+    evaluation = None
     if options.within is not None:
         suite, options.images = _fit(comparison, suite, arguments, options.within, start, tell)
         repeats = {name: repeats[name] for name in suite.attacks}
-        words = [*_drop_within(words), "--images", str(options.images)]
-        arguments = _arguments(options, suite, repeats, comparison, words)
-        arguments["about"]["within"] = {
-            "seconds": options.within,
-            "images": options.images,
-            "attacks": list(suite.attacks),
-        }
+        chosen = {"seconds": options.within, "images": options.images, "attacks": list(suite.attacks)}
+        command = _format_command([*_drop_within(words), "--images", str(options.images)])
+        question = about["question"] | {"images": options.images}
+        about = about | {"within": chosen, "command": command, "question": question}
+        arguments = _arguments(options, suite, repeats, about)
+        evaluation = _find_finished(options, about)
     introduction = "\n".join(_introduce(comparison, suite, options, repeats))
     if options.dry_run:
         tell(introduction)
         _estimate(comparison, suite, arguments)
         return None
-    evaluation = _find_finished(options, arguments)
     if evaluation is None:
-        from ..compare import evaluate
-
         tell(introduction)
-        where: dict[str, Any] = {"executor": executor, "group_seconds": limits.seconds, "group_memory": limits.memory}
         evaluation = evaluate(comparison.origins, comparison.data.images, comparison.data.labels, **where, **arguments)
     for measure in _list_missing(options, evaluation):
         measure(progress=not options.quiet)
@@ -266,23 +287,18 @@ def check_complete(evaluation: Evaluation) -> None:
         )
 
 
-def _read_executor(text: str) -> tuple[str, Limits]:
-    """Read where attacks run and what limits them, such as ``isolated,seconds=3600,memory=8``."""
-    from ..processes import Limits
-
+def _read_executor(text: str) -> dict[str, Any]:
+    """Read where attacks run and what limits them, such as ``isolated,seconds=3600,memory=8``, as for `evaluate`."""
     words = text.split(",")
     executor = "auto" if "=" in words[0] else words.pop(0)
-    seconds = None
-    memory = None
+    where: dict[str, Any] = {"executor": executor, "group_seconds": None, "group_memory": None}
     for word in words:
         match = re.fullmatch(r"(seconds|memory)=([-\d.]+)", word)
         if not match:
             raise UsageError(f"--executor: expected seconds=S or memory=GIB as its limits, received {word!r}")
-        if match[1] == "seconds":
-            seconds = float(match[2])
-        else:
-            memory = float(match[2]) * 2**30
-    return executor, Limits(seconds, memory)
+        unit = {"seconds": 1, "memory": 2**30}[match[1]]
+        where[f"group_{match[1]}"] = float(match[2]) * unit
+    return where
 
 
 def read_time(text: str) -> float:
@@ -323,18 +339,18 @@ def _add_own(suite: Suite, words: Sequence[str]) -> Suite:
     return replace(suite, name="-".join([suite.name, *added]), attacks=suite.attacks | added)
 
 
-def _arguments(
-    options: Namespace, suite: Suite, repeats: dict[str, int], comparison: _Comparison, words: Sequence[str]
+def _describe_question(
+    options: Namespace, suite_file: SuiteFile, comparison: _Comparison, words: Sequence[str]
 ) -> dict[str, Any]:
-    """Return the arguments of `evaluate` after the models and the images."""
+    """Return what the outcome depends on beside the images, and the command, for the manifest."""
+    from ..files import json_digest
     from ..provenance import made_with
-    from ..sources.deployed import fingerprints
+    from ..sources.from_zoo import fingerprints
 
-    question = {  # what the outcome depends on, beside the images
-        "suite": suite.digest,
-        "images": options.images or suite.images,
-        "repeats": repeats,
-        "spread_repeats": not options.repeats,
+    question = {
+        "suite": json_digest(msgspec.to_builtins(suite_file)),
+        "images": options.images,
+        "repeats": options.repeats,
         "seed": options.seed,
         "batch_size": options.batch_size,
         "device": options.device,
@@ -344,8 +360,23 @@ def _arguments(
         "environment": made_with(),
         "models": fingerprints(comparison.origins),
     }
+    return {"question": question, "command": _format_command(words)}
+
+
+def _format_command(words: Sequence[str]) -> str:
+    return shlex.join(["python", "-m", "robustcmp.eval", *words])
+
+
+def _name_directory(options: Namespace, comparison: _Comparison) -> str:
+    """Return the usual directory of a run."""
+    suite, *others = options.suite
+    names = [Path(suite).stem, *(text.partition("=")[0] for text in others)]
     dataset = comparison.data.name.replace(":", "-")  # some systems take no colon in a path
-    usual = f"runs/{comparison.about['model']}-{dataset}-{suite.name}{comparison.suffix}"
+    return f"runs/{comparison.about['model']}-{dataset}-{'-'.join(names)}{comparison.suffix}"
+
+
+def _arguments(options: Namespace, suite: Suite, repeats: dict[str, int], about: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of `evaluate` after the models and the images."""
     return {
         "suite": suite,
         "n": options.images,
@@ -353,22 +384,21 @@ def _arguments(
         "spread_repeats": not options.repeats,
         "seed": options.seed,
         "data_format": "channels_last",
-        "out": options.out or usual,
+        "out": options.out,
         "batch_size": options.batch_size,
         "keep_images": not options.no_images,
-        "about": comparison.about
-        | {"question": question, "command": shlex.join(["python", "-m", "robustcmp.eval", *words])},
+        "about": about,
         "device": options.device,
         "progress": not options.quiet,
     }
 
 
-def _find_finished(options: Namespace, arguments: dict[str, Any]) -> Evaluation | None:
-    """Return the finished run of just this question, where there is one: its models need not be loaded."""
+def _find_finished(options: Namespace, about: dict[str, Any]) -> Evaluation | None:
+    """Return the finished run of just this question, where there is one and no code of a user has a part in it."""
     from ..evaluation import find_finished
 
-    about = arguments["about"]
-    finished = find_finished(arguments["out"], about) if about["question"]["models"] else None
+    is_known = about["question"]["models"] and not options.suite[1:]
+    finished = find_finished(options.out, about) if is_known else None
     return None if finished is None or _list_missing(options, finished) else finished
 
 
@@ -429,8 +459,6 @@ def _plan(comparison: _Comparison, arguments: dict[str, Any], store: Run) -> Pla
 
 def _estimate(comparison: _Comparison, suite: Suite, arguments: dict[str, Any]) -> None:
     """Print what would be done and about how long it takes; no attack is run, and nothing is written."""
-    from pathlib import Path
-
     from ..records.store import Run
     from ..report.format import duration
 
@@ -504,13 +532,13 @@ class _Comparison(NamedTuple):
     dataset: str  # where the images are loaded from
     data: Dataset
     origins: Mapping[str, Sequence[AnyOrigin]]
-    trainings: list[str]  # a line for each kind of training: whose, how many, and where they come from
+    notes: list[str]  # lines about the models, for who waits
 
 
 def _of_the_zoo(options: Namespace, tell: Say) -> _Comparison:
     """Check and look up what ``--model`` asks for."""
     from ..networks.architecture import get_architecture
-    from ..sources.from_zoo import check_names, common_seeds, describe_sources, zoo_origins
+    from ..sources.from_zoo import check_names, common_seeds, zoo_origins
     from ..sources.recipes import default_dataset, load_test_set
 
     if options.architecture is not None:
@@ -526,15 +554,26 @@ def _of_the_zoo(options: Namespace, tell: Say) -> _Comparison:
         seeds = common_seeds(options.model, data.name, frameworks, options.recipe)
         seeds = seeds[:1] if options.same_weights else seeds
     origins = zoo_origins(options.model, dataset=data.name, seeds=seeds, **named)
-    alike: dict[str, list[str]] = {}
-    for framework, trained in {origin.framework: each for each in origins.values() for origin in each}.items():
-        count = f"{len(trained)} trainings" if len(trained) > 1 else "one training"
-        alike.setdefault(f"{count} each, {describe_sources(trained)}", []).append(framework)
-    trainings = [f"{options.model} on {data.name}: {', '.join(names)}; {about}" for about, names in alike.items()]
     model = get_architecture(options.model).name
     about = {"model": model, "dataset": data.name, "recipe": options.recipe, "data": data.digest}
     suffix = f"-same-weights-{options.same_weights}" if options.same_weights else ""
-    return _Comparison(about, suffix, data.name, data, origins, trainings)
+    return _Comparison(about, suffix, data.name, data, origins, [])
+
+
+def _describe_trainings(options: Namespace, comparison: _Comparison) -> list[str]:
+    """Return a line for each kind of training of the zoo: whose, how many, and where they come from."""
+    from ..sources.from_zoo import FromZoo, describe_sources
+
+    trained: dict[str, list[FromZoo]] = {}
+    for origins in comparison.origins.values():
+        of_zoo = [origin for origin in origins if isinstance(origin, FromZoo)]
+        if of_zoo:
+            trained[of_zoo[0].framework] = of_zoo
+    alike: dict[str, list[str]] = {}
+    for framework, trainings in trained.items():
+        count = f"{len(trainings)} trainings" if len(trainings) > 1 else "one training"
+        alike.setdefault(f"{count} each, {describe_sources(trainings)}", []).append(framework)
+    return [f"{options.model} on {comparison.data.name}: {', '.join(names)}; {about}" for about, names in alike.items()]
 
 
 def _from_files(options: Namespace) -> _Comparison:
@@ -573,6 +612,7 @@ def _from_files(options: Namespace) -> _Comparison:
         "dataset": data.name,
         "recipe": None,
         "data": data.digest,
+        "classes": list(data.class_names),
     }
     if data.notes:
         about["data_notes"] = [f"{data.name}: {note}" for note in data.notes]
@@ -590,12 +630,12 @@ def _describe_images(data: Dataset) -> str:
 
 def _add_deployments(options: Namespace, comparison: _Comparison) -> _Comparison:
     """Add the deployments that ``--deploy`` asks for."""
+    if not options.deploy:
+        return comparison
     from ..sources.deployed import deployments_of
     from ..sources.from_files import FromFile
     from ..sources.from_zoo import FromZoo
 
-    if not options.deploy:
-        return comparison
     if options.same_weights:
         raise UsageError("--deploy converts every model that is compared: it cannot be combined with --same-weights")
     sources = {
@@ -612,24 +652,24 @@ def _add_deployments(options: Namespace, comparison: _Comparison) -> _Comparison
     return comparison._replace(
         origins={**comparison.origins, **deployed},
         suffix=f"{comparison.suffix}-deployed",
-        trainings=[*comparison.trainings, line],
+        notes=[*comparison.notes, line],
     )
 
 
 def _introduce(comparison: _Comparison, suite: Suite, options: Namespace, repeats: dict[str, int]) -> list[str]:
     """Return the lines that say, before any work, what is compared."""
     data = comparison.data
-    lines = list(comparison.trainings)
+    lines = [*_describe_trainings(options, comparison), *comparison.notes]
     wanted = options.images or suite.images
     if wanted < suite.images and wanted == IMAGES.get(data.name):
-        lines.append(f"{wanted} images of {data.name} are attacked (--images {len(data.images)} attacks all)")
+        lines.append(f"{wanted} images of {data.name} are attacked (all of them: --images {len(data.images)})")
     if len(data.images) < wanted:
         lines.append(f"{data.name} has {len(data.images)} test images, fewer than the {wanted:,} requested")
     trainings = min(map(len, comparison.origins.values()))
     random = max((repeats[name] for name, attack in suite.attacks.items() if not attack.deterministic), default=1)
     if trainings > 1 and random > 1 and not options.repeats:
         lines.append(
-            f"the {random} repeats of each random attack are spread over the {trainings} trainings of a framework "
-            f"(--repeats {random} runs all of them on every training)"
+            f"the {trainings} trainings of a framework share the {random} repeats of a random attack "
+            f"(all repeats on each: --repeats {random})"
         )
     return lines

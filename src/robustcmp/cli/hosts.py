@@ -15,7 +15,7 @@ def _parser() -> Parser:
         "  robustcmp hosts create theano\n  robustcmp hosts remove theano",
     )
     parser.add_argument("action", choices=["create", "remove"], help="what to do")
-    parser.add_argument("names", nargs="+", metavar="NAME", help="theano, …")
+    parser.add_argument("names", nargs="+", metavar="NAME", help="the host: theano, …")
     create = parser.add_argument_group("create")
     create.add_argument("--python", metavar="FILE", help="the Python interpreter (default: searched for)")
     create.add_argument("--script", metavar="FILE", help="the file of your own host")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from argparse import Namespace
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,7 +32,7 @@ def _parser() -> Parser:
         "  robustcmp list zoo\n  robustcmp list runs docs/results",
     )
     parser.add_argument("kind", choices=KINDS, help=", ".join(KINDS))
-    parser.add_argument("directory", nargs="?", metavar="DIR", help=f"of runs: their directory (default: {RUNS})")
+    parser.add_argument("directory", nargs="?", metavar="DIR", help=f"the directory of the runs (default: {RUNS})")
     parser.add_argument("--json", action="store_true", help="print a JSON list of objects instead of a table")
     return parser
 
@@ -188,9 +189,7 @@ def _describe_run(run: Run) -> dict[str, Any]:
         return row | {"state": str(error)}
     if not manifest:
         return row | {"state": "manifest.json is missing: rerun the command that made it"}
-    trainings: dict[str, int] = {}
-    for model in manifest["models"]:
-        trainings[model["name"]] = trainings.get(model["name"], 0) + 1
+    trainings = Counter(model["name"] for model in manifest["models"])
     return row | {
         "model": manifest["about"].get("model"),
         "dataset": manifest["about"].get("dataset"),

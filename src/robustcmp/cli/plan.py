@@ -26,13 +26,13 @@ def _parser() -> Parser:
         "--difference",
         type=float,
         metavar="POINTS",
-        help="between the largest success rate of a framework and the smallest, in points",
+        help="the difference to detect between the largest and the smallest success rate of a framework, in points",
     )
     aim.add_argument(
         "--margin",
         type=float,
         metavar="POINTS",
-        help="of a gate: say how many images show that equal models are not easier to fool, in 80 of 100 gates",
+        help="the margin of a gate: say how many images let equal models pass in 80 of 100 gates",
     )
     parser.add_argument("--power", type=float, default=0.8, metavar="P", help="the probability of detection")
     parser.add_argument("--attack", metavar="NAME", help="plan for one attack (default: each of the pilot's)")

@@ -24,16 +24,15 @@ OF_BENCHMARKS = ("html", "text", "json")
 def _parser() -> Parser:
     parser = Parser(
         "robustcmp report",
-        "Write a finished run: one self-contained HTML page; all its tables and notes (text); rates (csv); the summary "
-        "as JSON; a table for a paper (latex); or what to cite (bibtex). It is built from the stored run; no framework "
-        "is needed.",
+        "Write a finished run as one self-contained HTML page, all tables and notes (text), rates (csv), a summary "
+        "(json), a table for a paper (latex), or what to cite (bibtex). No framework is needed.",
         "  robustcmp report runs/lenet5-mnist-guo2019\n"
         "  robustcmp report runs/lenet5-mnist-guo2019 --format csv > rates.csv",
     )
     parser.add_argument("run", metavar="RUN", help="the run's directory, for example runs/lenet5-mnist-guo2019")
     parser.add_argument("--format", choices=FORMATS, default="html", help=", ".join(FORMATS))
     parser.add_argument(
-        "--out", metavar="FILE", help="the file to write (default: standard output; of a page RUN/report.html)"
+        "--out", metavar="FILE", help="the file to write (default: standard output; for a page RUN/report.html)"
     )
     parser.add_argument(
         "--adversarials", metavar="DIR", help="also write the adversarial images as PNG files, DIR/MODEL/ATTACK/CLASS"
@@ -49,10 +48,8 @@ def main(given: Sequence[str]) -> None:
 
     source: Evaluation | Benchmark
     if BenchmarkStore(Path(options.run)).is_there:
-        if options.format not in OF_BENCHMARKS:
-            raise UsageError(
-                f"{options.run} is a benchmark: expected --format html, text or json, received {options.format}"
-            )
+        if options.format not in OF_BENCHMARKS or options.adversarials:
+            raise UsageError(f"{options.run} is a benchmark: expected --format html, text or json, without images")
         from ..bench.benchmark import open_benchmark
 
         source = open_benchmark(options.run)
@@ -60,8 +57,8 @@ def main(given: Sequence[str]) -> None:
         from ..evaluation import open_run
 
         source = open_run(options.run)
-    if options.adversarials:
-        _write_adversarials(source, options)
+        if options.adversarials:
+            _write_adversarials(source, options)
     if options.format == "html":
         page = Path(options.out or Path(options.run) / "report.html")
         source.to_html(page)
@@ -71,13 +68,10 @@ def main(given: Sequence[str]) -> None:
         _write_text(_format(source, options), options.out)
 
 
-def _write_adversarials(source: Evaluation | Benchmark, options: Namespace) -> None:
-    from ..evaluation import Evaluation
+def _write_adversarials(run: Evaluation, options: Namespace) -> None:
     from ..report.exports import write_adversarials
 
-    written = 0
-    if isinstance(source, Evaluation):
-        written = write_adversarials(source.results, Path(options.adversarials))
+    written = write_adversarials(run.results, Path(options.adversarials))
     if not written:
         raise UsageError(f"{options.run} was stored without adversarial images: compare again without --no-images")
     say(f"{written:,} adversarial images: {options.adversarials}")

@@ -30,7 +30,7 @@ def _parser() -> Parser:
     )
     group.add_argument("--dataset", metavar="NAME", help="mnist, digits or cifar10 (default: the recipe's first)")
     group.add_argument("--recipe", default="default", metavar="NAME", help="a recipe of zoo/MODEL.toml")
-    group.add_argument("--training-seeds", type=int, nargs="+", default=[0], metavar="N", help="one training each")
+    group.add_argument("--training-seeds", type=int, nargs="+", default=[0], metavar="N", help="one training for each")
     group.add_argument("--epochs", type=int, metavar="N", help="number of epochs (default: the recipe's)")
     group.add_argument("--data-dir", metavar="DIR", help="directory of the dataset")
     machine = parser.add_argument_group("machine and output")

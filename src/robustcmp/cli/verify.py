@@ -28,7 +28,7 @@ def _parser() -> Parser:
 
 @as_command("robustcmp verify")
 def main(given: Sequence[str]) -> None:
-    """Check or repair what the arguments name."""
+    """Check what the arguments name, and write checksums of it."""
     from ..bench.store import BenchmarkStore
     from ..records.store import Run
     from ..records.upkeep import verify, write_sums

@@ -34,8 +34,8 @@ def load_dataset(name: str, split: str = "test", *, data_dir: str | os.PathLike[
     Images of your own are ``npz:FILE``, a NumPy archive with the arrays ``images`` and ``labels`` (or ``x_test`` and
     ``y_test``, ``x_train`` and ``y_train``), or ``folder:DIR``, with a subfolder of images for each class, or such
     folders in ``DIR/train`` and ``DIR/test``. 8-bit values are divided by 255. The images of an archive are
-    (N, H, W, C), or (N, C, H, W) if it also has ``data_format="channels_first"``. Subfolders sort as numbers where all
-    of them are numbers, as text otherwise. Images are not turned by an EXIF orientation.
+    (N, H, W, C). Subfolders sort as numbers where all of them are numbers, as text otherwise. Images are not turned by
+    an EXIF orientation.
 
     Parameters
     ----------

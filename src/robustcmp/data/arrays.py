@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from .. import limits
 from ..errors import OutOfMemoryError, UsageError, in_one_line, unknown
 
+Images = NDArray[np.float32]  # (N, H, W, C)
+Labels = NDArray[np.int64]  # (N,)
 UNIT_BOUNDS = (0.0, 1.0)
 DATA_FORMATS = ("channels_first", "channels_last")
 BLOCK_BYTES = 2**24  # of images that are looked at together: arrays may lie in files that are larger than the memory

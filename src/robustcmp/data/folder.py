@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -61,7 +61,9 @@ def load(path: Path, split: str) -> Dataset:
     """
     root = _find_split(path, split)
     folders = [root] if root == path else [path / name for name in _list_folders(path)]
-    names = _sort_classes({name for folder in folders for name in _list_folders(folder)})
+    as_text = sorted({name for folder in folders for name in _list_folders(folder)})
+    are_numbers = all(name.removeprefix("-").isdecimal() for name in as_text)
+    names = sorted(as_text, key=int) if are_numbers else as_text
     present = _list_folders(root)
     files = [(file, label) for label, name in enumerate(names) if name in present for file in _list_images(root / name)]
     if not files:
@@ -95,12 +97,6 @@ def _find_split(path: Path, split: str) -> Path:
             parameters=["dataset"],
         )
     return path / names[splits.index(split)]
-
-
-def _sort_classes(names: Iterable[str]) -> list[str]:
-    """Sort names of classes: as numbers where all of them are numbers, as text otherwise."""
-    as_text = sorted(names)
-    return sorted(as_text, key=int) if all(name.removeprefix("-").isdecimal() for name in as_text) else as_text
 
 
 def _note_order(names: list[str]) -> Iterator[str]:

@@ -17,16 +17,13 @@ from .dataset import Dataset, name_after, scale_bytes
 
 # What images and labels of a split are called: the first is what Keras calls them.
 PAIRS = {"test": (("x_test", "y_test"), ("images", "labels")), "train": (("x_train", "y_train"),)}
-# What an array is called that says where the channels are, ``"channels_first"`` or ``"channels_last"``.
-FORMAT = "data_format"
 
 
 def load(path: Path, split: str) -> Dataset:
     """Return a split of an archive: the arrays ``images`` and ``labels``, or ``x_test`` and ``y_test``.
 
     Those of the training set are ``x_train`` and ``y_train``. Grey images may have no axis for their channel. Images of
-    8 bits are divided by 255. An array ``data_format`` says where the channels are, ``"channels_last"`` or
-    ``"channels_first"``.
+    8 bits are divided by 255.
 
     Raises
     ------
@@ -36,11 +33,9 @@ def load(path: Path, split: str) -> Dataset:
     try:
         with open_regular(path) as file, zipfile.ZipFile(file) as archive:
             pixels, labels = (_read_array(archive, name) for name in _find_names(archive, split))
-            data_format = str(_read_array(archive, FORMAT)) if f"{FORMAT}.npy" in archive.namelist() else None
-        return _make_dataset(path, split, pixels, labels, data_format)
+        return _make_dataset(path, split, pixels, labels)
     except (DataError, UsageError) as error:
-        remedy = " as an array of the archive, with numpy.savez" if FORMAT in error.parameters else ""
-        raise DataError(f"{path}: {error}{remedy}", parameters=["dataset"]) from None
+        raise DataError(f"{path}: {error}", parameters=["dataset"]) from None
     except (OutOfMemoryError, MemoryError):
         raise
     except Exception as error:  # a broken archive can raise anything
@@ -65,12 +60,9 @@ def _find_names(archive: zipfile.ZipFile, split: str) -> tuple[str, str]:
     )
 
 
-def _make_dataset(
-    path: Path, split: str, pixels: NDArray[Any], labels: NDArray[Any], data_format: str | None
-) -> Dataset:
+def _make_dataset(path: Path, split: str, pixels: NDArray[Any], labels: NDArray[Any]) -> Dataset:
     if pixels.ndim == 3:
         pixels = pixels[..., np.newaxis]
-        data_format = None  # an axis of length one is no other in any layout
     if pixels.dtype == np.uint8:
         if pixels.size and pixels.max() <= DARK:
             raise DataError(
@@ -80,7 +72,7 @@ def _make_dataset(
         check_memory(f"{len(pixels):,} images as float32", 4 * pixels.size)
         pixels = scale_bytes(pixels)
         LOG.info("%s: images of 8 bits, divided by 255", path)
-    images = check_unit_images(pixels, data_format)
+    images = check_unit_images(pixels)
     if not len(images):
         raise DataError("expected at least one image, received none")
     classes = check_labels(labels, len(images))

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import numpy as np
 
@@ -116,20 +115,18 @@ def fetch(urls: Sequence[str], md5: str, folder: Path) -> Path:
     pooch.get_logger().setLevel("WARNING")
     name = urls[0].rpartition("/")[2]
     failures = []
-    reasons = []
     for url in urls:
         downloader = pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), timeout=DOWNLOAD_TIMEOUT)
         try:
             return Path(pooch.retrieve(url, f"md5:{md5}", fname=name, path=folder, downloader=downloader))
         except (OSError, ValueError) as error:  # the network, the cache's disk; another checksum
             failures.append(f"  {url}: {error}")
-            reasons.append(f"{type(error).__name__} from {urlsplit(url).hostname}")
-    directory = os.environ.get("ROBUSTCMP_DATA") or "not set"
+    shared = os.environ.get("ROBUSTCMP_DATA") or "not set"
+    reason = f"it is neither in $ROBUSTCMP_DATA ({shared}) nor in the user cache ({folder}), and downloading it failed"
     raise MissingDataError(
-        f"Cannot get {name}: it is neither in $ROBUSTCMP_DATA ({directory}) nor in "
-        f"the user cache ({folder}), and downloading it failed:\n" + "\n".join(failures) + "\n"
+        f"Cannot get {name}: {reason}:\n" + "\n".join(failures) + "\n"
         "Name a directory that holds the dataset with data_dir or $ROBUSTCMP_DATA.",
-        f"$ROBUSTCMP_DATA ({directory}) and the user cache lack it, and the download failed: {', '.join(reasons)}",
+        reason,
         parameters=["data_dir"],
     )
 

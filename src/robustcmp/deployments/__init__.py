@@ -28,8 +28,7 @@ ALSO = {"onnx": "onnxruntime", "tflite": "litert", "tensorflowjs": "tfjs"}
 @cache
 def runtime(name: str) -> Runtime:
     """Return the runtime of that name."""
-    module = import_module(f".{MODULES[name]}", __name__)
-    adapter: Runtime = module.RUNTIME
+    adapter: Runtime = import_module(f".{MODULES[name]}", __name__).RUNTIME
     return adapter
 
 

@@ -7,13 +7,12 @@ runs. Images are (N, H, W, C) float32 within the network's bounds, whatever layo
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
+from ..data.arrays import Images
 from ..errors import DeploymentError
 from ..models.model import Model
 from ..provenance import package_version
@@ -66,7 +65,8 @@ class Runtime(ABC):
     converters : tuple of str
         The packages that have a part in what a converted file is, besides `package`.
     can_crash : bool
-        Whether a crafted file can crash it in this process, so that files from elsewhere are first tried in another.
+        Whether a crafted file can crash it in this process, so that files from elsewhere are first tried in another;
+        not where it runs in another anyway.
     """
 
     name: ClassVar[str]
@@ -76,7 +76,7 @@ class Runtime(ABC):
     more_suffixes: ClassVar[tuple[str, ...]] = ()
     conversions: ClassVar[Mapping[str, Conversion]]
     converters: ClassVar[tuple[str, ...]] = ()
-    can_crash: ClassVar[bool] = False
+    can_crash: ClassVar[bool] = True
 
     @property
     def suffixes(self) -> tuple[str, ...]:
@@ -101,17 +101,13 @@ class Runtime(ABC):
         """Return the files that hold a part of a network, beside its main file."""
         return []
 
-    def marks(self, path: Path) -> list[Path]:
-        """Return the files that belong to a network's main file and hold no part of the network."""
-        return []
-
     @property
     def versions(self) -> list[str | None]:
         """The versions of the program and of what converts for it."""
         return [self.version(), *map(package_version, self.converters)]
 
     @abstractmethod
-    def convert(self, model: Model, kind: str, calibration: NDArray[np.float32] | None, path: Path) -> None:
+    def convert(self, model: Model, kind: str, calibration: Images | None, path: Path) -> None:
         """Write a trained network as a file of this runtime.
 
         Parameters
@@ -145,7 +141,7 @@ class Runtime(ABC):
         """
 
 
-def image_shape(model: Model, images: NDArray[np.float32] | None) -> tuple[int, ...]:
+def image_shape(model: Model, images: Images | None) -> tuple[int, ...]:
     """Return (H, W, C) of a model's images: as its design says, or as some images are that were passed.
 
     Raises
@@ -160,7 +156,18 @@ def image_shape(model: Model, images: NDArray[np.float32] | None) -> tuple[int, 
     return images.shape[1:]
 
 
-def first_line(error: BaseException) -> str:
+@contextmanager
+def deployment_errors(doing: str) -> Iterator[None]:
+    """Raise `DeploymentError` for whatever a program raises inside a ``with`` block; `doing` is what failed."""
+    try:
+        yield
+    except (DeploymentError, MemoryError):
+        raise
+    except Exception as error:  # of classes of its own, of several kinds
+        raise DeploymentError(f"{doing}: {_first_line(error)}") from None
+
+
+def _first_line(error: BaseException) -> str:
     """Return what an error of a program says in one line, where its own message has a whole page."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     # OpenVINO names the places in its source first.

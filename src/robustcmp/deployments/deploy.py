@@ -14,20 +14,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..data.arrays import UNIT_BOUNDS, check_unit_images
-from ..errors import DeploymentError, UsageError, enough_memory, unknown
+from ..data.arrays import UNIT_BOUNDS, Images, check_unit_images
+from ..errors import DeploymentError, UsageError, enough_memory
 from ..files import as_path, digest, json_digest, make_directory, user_cache
 from ..models.classifier import Classifier
-from ..models.functions import FINITE_DIFFERENCES, FiniteDifferences
 from ..models.model import Model, check_preprocessing, check_wrapping, shift_and_divide
 from ..untrusted import check_answers, check_file
 from . import check_runtime, conversion, split
 from .base import WRITTEN, Runtime, try_file
-from .model import DeployedModel, DeployedNetwork, Files, Gradient, RuntimeAdapter, channels_last
+from .model import DeployedModel, DeployedNetwork, Files, RuntimeAdapter, channels_last
 from .sessions import BYTES, Session
 from .silence import silence
 
-GRADIENTS = ("source", FINITE_DIFFERENCES)
 SEMANTICS = 1  # of how networks are converted here
 _log = logging.getLogger("robustcmp")
 DIGEST = "sha256"  # of a converted file, beside it in the user cache
@@ -39,8 +37,7 @@ def deploy(
     model: Model,
     name: str,
     *,
-    calibration: NDArray[np.float32] | None = None,
-    gradient: Gradient = "source",
+    calibration: Images | None = None,
     path: str | os.PathLike[str] | None = None,
 ) -> DeployedModel:
     """Convert a trained model for a runtime, and return the deployed network as a model.
@@ -55,10 +52,6 @@ def deploy(
     calibration : ndarray of float32, shape (N, H, W, C), optional
         Images in [0, 1], whatever the model's bounds, of the training set and not those that are attacked: a
         conversion to int8 chooses the ranges of activations by them.
-    gradient : str, default "source"
-        What gradient attacks follow. ``"source"``: FGSM and APGD take the gradient of `model`, and ask the deployed
-        network; other gradient attacks do not run. ``"finite-differences"``: of the deployed network itself, as in
-        `wrap_functions`.
     path : path, optional
         Where to write the file (default: the user cache, where the same conversion is found again).
 
@@ -66,7 +59,9 @@ def deploy(
     -------
     Model
         A `foolbox.models.base.Model` of NumPy arrays with the bounds and the preprocessing of `model`.
-        ``info["deployment"]`` says what it is: size, digest, notes.
+        ``info["deployment"]`` says what it is: size, digest, notes. FGSM and APGD take the gradient of `model`, and ask
+        the deployed network; other gradient attacks do not run. For the deployed network's own, pass what it answers
+        to `wrap_functions` with ``vjp="finite-differences"``.
 
     Raises
     ------
@@ -87,8 +82,12 @@ def deploy(
     True
     """
     check_runtime(name)
-    _check_gradient(gradient)
-    _check_model(model)
+    if not isinstance(model, Model) or isinstance(model, DeployedModel):
+        raise UsageError(
+            f"expected a trained model from robustcmp.wrap, load_model or fit, received {type(model).__name__}"
+        )
+    if "averaged" in model.info:
+        raise UsageError("robustcmp.averaged cannot be converted: deploy a network that draws nothing at random")
     runtime, kind = split(name)
     images = _prepare_images(name, model, calibration)
     write = partial(runtime.convert, model, kind, images)
@@ -106,38 +105,17 @@ def deploy(
     network = DeployedNetwork(RuntimeAdapter(name, runtime), Files.of(main, runtime.beside(main)), session)
     described = {
         "source": _describe_source(model),
-        "gradient": gradient,
         "calibration": None if images is None else {"images": len(images), "digest": digest({"images": images})},
     }
     info = {name: value for name, value in model.info.items() if name not in ("differences", "source", "sha256")}
     info["deployment"] = _describe(network) | described
-    return _make_model(network, channels_last(model), model, gradient, info)
+    return DeployedModel(network, **channels_last(model), source=model, info=info)
 
 
 @cache
 def _own_folder() -> tempfile.TemporaryDirectory[str]:
     """Return the folder of networks whose weights are not known, so that they are not found again; it ends with us."""
     return tempfile.TemporaryDirectory(prefix="robustcmp-")
-
-
-def _make_model(
-    network: DeployedNetwork, wrapped: dict[str, Any], source: Model | None, gradient: Gradient, info: dict[str, Any]
-) -> DeployedModel:
-    """Return a deployed network, wrapped as its source is, with what gradient attacks follow."""
-    if gradient == FINITE_DIFFERENCES:
-        vjp = FiniteDifferences(network, *_preprocess_bounds(**wrapped))
-        return DeployedModel(network, **wrapped, vjp=vjp, info=info)
-    return DeployedModel(network, **wrapped, source=source, info=info)
-
-
-def _check_model(model: Model) -> None:
-    """Raise `UsageError` for what cannot be converted."""
-    if not isinstance(model, Model) or isinstance(model, DeployedModel):
-        raise UsageError(
-            f"expected a trained model from robustcmp.wrap, load_model or fit, received {type(model).__name__}"
-        )
-    if "averaged" in model.info:
-        raise UsageError("robustcmp.averaged cannot be converted: deploy a network that draws nothing at random")
 
 
 def _check_path(runtime: Runtime, path: str | os.PathLike[str]) -> Path:
@@ -150,19 +128,12 @@ def _check_path(runtime: Runtime, path: str | os.PathLike[str]) -> Path:
     return file
 
 
-def _check_gradient(gradient: str) -> None:
-    """Raise `UsageError` for what gradient attacks cannot follow."""
-    if gradient not in GRADIENTS:
-        raise unknown("gradient", gradient, GRADIENTS)
-
-
 @enough_memory("this network", "the size of the network")
 def open_deployed(
     path: str | os.PathLike[str],
     name: str,
     *,
     source: Model | None = None,
-    gradient: Gradient = "source",
     bounds: tuple[float, float] | None = None,
     preprocessing: dict[str, Any] | None = None,
 ) -> DeployedModel:
@@ -180,9 +151,8 @@ def open_deployed(
         Its runtime, such as ``"onnxruntime"`` or ``"litert"``.
     source : Model, optional
         The trained model that it was converted from. In a comparison with it, the file is compared with this source, as
-        what `deploy` returns is; how alike both answer is measured and not required.
-    gradient : str, default "source"
-        What gradient attacks follow, as for `deploy`; ``"source"`` only with `source`.
+        what `deploy` returns is, and gradient attacks take its gradient; how alike both answer is measured and not
+        required.
     bounds : tuple of float, optional
         The smallest and the largest value of a pixel (default: those of `source` if `preprocessing` is left out too,
         else 0 and 1, or 0 and 255 where the file's format of images says so).
@@ -208,11 +178,11 @@ def open_deployed(
         other images than it would get, and neither `bounds` nor a mean or a standard deviation are stated.
     """
     check_runtime(name)
-    _check_gradient(gradient)
     runtime, _ = split(name)
     main = as_path(path, "path")
     if main.suffix not in runtime.suffixes:
-        raise UsageError(f"{name} opens {', '.join(runtime.suffixes)}, received {path}")
+        suffixes = ", ".join(runtime.suffixes) or "no files from elsewhere, which could run code: use torch-program"
+        raise UsageError(f"{name} opens {suffixes}, received {path}")
     check_file(main)
     if not (source is None or isinstance(source, Model)):
         raise UsageError(f"expected source from robustcmp.wrap, load_model or fit, received {type(source).__name__}")
@@ -248,10 +218,8 @@ def open_deployed(
     }
     if source is not None:
         description["source"] = _describe_source(source)
-    if source is not None or gradient == FINITE_DIFFERENCES:
-        description["gradient"] = gradient
     info = {"source": main.name, "sha256": files.sha256, "deployment": description}
-    return _make_model(network, wrapped, source, gradient, info)
+    return DeployedModel(network, **wrapped, source=source, info=info)
 
 
 def beside(runtime: Runtime, main: Path) -> list[Path]:
@@ -311,7 +279,7 @@ def _describe(network: DeployedNetwork) -> dict[str, Any]:
     }
 
 
-def _prepare_images(name: str, model: Model, calibration: NDArray[np.float32] | None) -> NDArray[np.float32] | None:
+def _prepare_images(name: str, model: Model, calibration: Images | None) -> NDArray[np.float32] | None:
     """Return calibration images as the network itself gets them; None if there are none, and none are needed."""
     if calibration is None and not conversion(name).calibrated:
         return None
@@ -332,7 +300,7 @@ def _preprocess_bounds(bounds: tuple[float, float], preprocessing: dict[str, Any
     return [shift_and_divide(preprocessing or {}, np.full((1, 1, 1, 1), bound, np.float32))[0] for bound in bounds]
 
 
-def _key(model: Model, name: str, runtime: Runtime, images: NDArray[np.float32] | None) -> str | None:
+def _key(model: Model, name: str, runtime: Runtime, images: Images | None) -> str | None:
     """Return what tells a conversion from others; None where the model's weights are not known."""
     weights = Classifier(model).weights_digest
     if weights is None or model.architecture is None:

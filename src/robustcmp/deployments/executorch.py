@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
+from ..data.arrays import Images
 from ..errors import DeploymentError
 from ..hosts import environments
 from ..hosts.process import HostProcess
@@ -22,13 +20,10 @@ from .sessions import Session
 
 HOST = "executorch"
 SIZE = 64  # images in the batch that a program is made for
-LARGEST = 2**31  # bytes of a file
 
 
 class _ExecuTorch(HostedRuntime):
     name = "executorch"
-    package = "executorch"
-    extra = "hosts"
     suffix = ".pte"
     converters = ("torch",)
     conversions = {
@@ -51,7 +46,7 @@ class _ExecuTorch(HostedRuntime):
             return ""
         return f"{self.name} runs in an environment of its own: create it with robustcmp hosts create {HOST}"
 
-    def convert(self, model: Model, kind: str, calibration: NDArray[np.float32] | None, path: Path) -> None:
+    def convert(self, model: Model, kind: str, calibration: Images | None, path: Path) -> None:
         architecture = model.architecture
         weights = model.weights
         if architecture is None or weights is None:
@@ -67,7 +62,7 @@ class _ExecuTorch(HostedRuntime):
         path.write_bytes(answer["program"].tobytes())
 
     def load(self, path: Path) -> Session:
-        content = read_network(path, LARGEST)
+        content = read_network(path)
         if content[4:8] != b"ET12":
             raise DeploymentError(
                 f"{path} is not a program of ExecuTorch: expected ET12 as its bytes 5 to 8. Convert the network again."

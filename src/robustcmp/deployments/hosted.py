@@ -19,6 +19,8 @@ from .sessions import Layout, Session
 class HostedRuntime(Runtime):
     """A runtime whose networks live in a host."""
 
+    can_crash = False
+
     def __init__(self) -> None:
         self._host = Hosted(self.name, self.start)
 
@@ -36,6 +38,7 @@ class HostedRuntime(Runtime):
             _, answer = process.call("logits", {"images": images}, of=number)
             return answer["logits"]
 
-        session = Session(Layout.of(sizes["input"].tolist(), "float32", str(path)), ask)
+        shape = [size or None for size in sizes["input"].tolist()]
+        session = Session(Layout.of(shape, "float32", str(path)), ask)
         weakref.finalize(session, process.forget, number)
         return session

@@ -23,21 +23,19 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import DeploymentError, in_one_line
+from ..errors import DeploymentError
 from ..files import write_bytes_atomically
 from ..frameworks import get_framework
 from ..frameworks.keras_networks import KerasModel
 from ..models.model import Model
 from ..threads import cores
 from ..untrusted import read_network
-from .base import Conversion, Runtime
+from .base import Conversion, Runtime, deployment_errors
 from .sessions import BYTES, Layout, Session
 from .silence import silence
 
 IDENTIFIER = slice(4, 8)
 """Where a file says what it is."""
-MOST_BYTES = 2**31 - 1
-"""Offsets within a file have 32 bits and a sign."""
 
 
 class _LiteRT(Runtime):
@@ -45,7 +43,6 @@ class _LiteRT(Runtime):
     package = "ai-edge-litert"
     extra = "litert"
     suffix = ".tflite"
-    can_crash = True
     converters = ("tensorflow", "tensorflow-cpu", "keras")
     conversions = {
         "": Conversion("float32", "as trained"),
@@ -65,7 +62,7 @@ class _LiteRT(Runtime):
         write_bytes_atomically(path, _convert(network, shape, kind, images))
 
     def load(self, path: Path) -> Session:
-        content = read_network(path, MOST_BYTES)
+        content = read_network(path)
         if content[IDENTIFIER] != b"TFL3":
             raise DeploymentError(f"{path} is not a TFLite file. Convert the network again, or copy the file again.")
         return _Network(path, content)
@@ -115,7 +112,7 @@ def _convert(network: Any, shape: tuple[int, ...], kind: str, calibration: NDArr
         input_signature=[tf.TensorSpec([None, *shape], tf.float32, name="images")],
         autograph=False,
     )
-    try:
+    with deployment_errors(f"TensorFlow cannot convert this network to litert{kind and f'-{kind}'}"):
         converter = tf.lite.TFLiteConverter.from_concrete_functions([function.get_concrete_function()], function)
         if kind:
             converter.optimizations = [tf.lite.Optimize.DEFAULT]
@@ -126,13 +123,7 @@ def _convert(network: Any, shape: tuple[int, ...], kind: str, calibration: NDArr
             converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]  # all of it, or an error
             converter.inference_input_type = converter.inference_output_type = tf.int8
         with silence():
-            content: bytes = converter.convert()
-            return content
-    except Exception as error:  # a layer of a user's own can raise anything
-        raise DeploymentError(
-            f"TensorFlow cannot convert this network to litert{kind and f'-{kind}'}: {type(error).__name__}: "
-            f"{in_one_line(error)}"
-        ) from error
+            return bytes(converter.convert())
 
 
 # opening ---------------------------------------------------------------------------------------------------------
@@ -167,11 +158,6 @@ class _Format(NamedTuple):
         info = np.iinfo(self.dtype)
         return float(self.scale) * (info.min - self.zero), float(self.scale) * (info.max - self.zero)
 
-    @property
-    def holds_bytes(self) -> bool:
-        """Whether its values are those of bytes, 0 to 255."""
-        return self.is_quantised and bool(np.allclose(self.range, (0, BYTES), atol=0.5))
-
     def store(self, values: NDArray[np.float32]) -> NDArray[Any]:
         if not self.is_quantised:
             return np.ascontiguousarray(values, np.float32)
@@ -202,12 +188,10 @@ class _Network(Session):
         self._path = path
         self._lock = threading.Lock()
         self._size = 0  # of the batch that memory is laid out for
-        try:
+        with deployment_errors(f"{path} cannot be opened"):
             self._interpreter = Interpreter(model_content=content, num_threads=cores())
             inputs = self._interpreter.get_input_details()
             outputs = self._interpreter.get_output_details()
-        except (ValueError, RuntimeError) as error:
-            raise DeploymentError(f"{path} cannot be opened: {in_one_line(error)}") from None
         if len(inputs) != 1 or len(outputs) != 1:
             raise DeploymentError(
                 f"{path} has {len(inputs)} inputs and {len(outputs)} outputs; expected one of each: images and logits"
@@ -218,26 +202,24 @@ class _Network(Session):
         self._logits = _Format.of(path, "logits", outputs[0])
         sizes = [size if size > 0 else None for size in inputs[0]["shape_signature"].tolist()]
         super().__init__(Layout.of(sizes, "float32", str(path)), self._ask)
-        self.holds_bytes = self._images.holds_bytes
+        levels = self._images.range if self._images.is_quantised else None
+        self.holds_bytes = levels is not None and np.allclose(levels, (0, BYTES), atol=0.5)
         self.bounds = (0, BYTES) if self.holds_bytes else (0, 1)
-        self.levels = self._images.range if self._images.is_quantised else None
+        self.levels = levels
         self.notes = [*self._images.describe("images"), *self._logits.describe("logits"), *self.layout.notes]
 
     def _ask(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the logits of a batch in the layout and of a size that the file takes."""
         stored = self._images.store(images)
-        try:
-            with self._lock:
-                if len(stored) != self._size:
-                    self._size = 0
-                    self._interpreter.resize_tensor_input(self._input, stored.shape, strict=True)
-                    self._interpreter.allocate_tensors()
-                    self._size = len(stored)
-                self._interpreter.set_tensor(self._input, stored)
-                self._interpreter.invoke()
-                answer = self._interpreter.get_tensor(self._output)
-        except (ValueError, RuntimeError) as error:
-            raise DeploymentError(f"{self._path} failed on {len(images)} images: {in_one_line(error)}") from None
+        with deployment_errors(f"{self._path} failed on {len(images)} images"), self._lock:
+            if len(stored) != self._size:
+                self._size = 0
+                self._interpreter.resize_tensor_input(self._input, stored.shape, strict=True)
+                self._interpreter.allocate_tensors()
+                self._size = len(stored)
+            self._interpreter.set_tensor(self._input, stored)
+            self._interpreter.invoke()
+            answer = self._interpreter.get_tensor(self._output)
         if answer.ndim != 2 or len(answer) != len(images):
             raise DeploymentError(
                 f"{self._path} should return logits ({len(images)}, K) for {len(images)} images, received the shape "

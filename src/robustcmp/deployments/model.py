@@ -5,12 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import frameworks
 from ..errors import DeploymentError, ModelError
 from ..files import file_digest
 from ..frameworks.base import Device, Function
@@ -21,7 +20,6 @@ from ..models.preflight import DEPENDENCE
 from .base import Runtime
 from .sessions import Session
 
-Gradient = Literal["source", "finite-differences"]
 PROBES = 8  # images
 SIDE = 32  # of random images, where any size is taken
 SUMS = 0.05  # how far probabilities that were rounded to 8 bits may be from 1 in all
@@ -68,9 +66,8 @@ class Files(NamedTuple):
 
     @classmethod
     def of(cls, main: Path, beside: Sequence[Path] = ()) -> Files:
-        """Return a file, or a folder with all that is in it, with the files that belong to it."""
-        whole = sorted(path for path in main.rglob("*") if path.is_file()) if main.is_dir() else [main]
-        paths = [*whole, *sorted(beside)]
+        """Return a file with the files that belong to it."""
+        paths = [main, *sorted(beside)]
         digests = "".join(file_digest(path) for path in paths)
         sha = digests if len(paths) == 1 else hashlib.sha256(digests.encode()).hexdigest()
         return cls(main, sum(path.stat().st_size for path in paths), sha)
@@ -140,19 +137,16 @@ class DeployedNetwork:
                 self.notes.append("its probabilities are rounded, so they are divided by their sum")
 
     def _ask(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
-        self._check_size(images.shape[1:])
-        answer = self._session(images)
-        return answer.reshape(len(images), -1) if answer.ndim in (1, 4) and len(answer) == len(images) else answer
-
-    def _check_size(self, shape: tuple[int, ...]) -> None:
-        """Raise `DeploymentError` for images of another size than the network's; 0 stands for any."""
+        shape = images.shape[1:]
         layout = self._session.layout
-        if not layout.for_images(shape).fits(shape):
+        if not layout.for_images(shape).fits(shape):  # 0 stands for any size
             takes = f"{layout.shape[0]} values an image" if layout.order == "flat" else f"images {layout.shape}"
             raise DeploymentError(
-                f"{self.files.main} takes {takes}, received images {tuple(shape)}. Compare it on the data set that it "
-                "was trained for."
+                f"{self.files.main} takes {takes}, received images {shape}. Compare it on the data set that it was "
+                "trained for."
             )
+        answer = self._session(images)
+        return answer.reshape(len(images), -1) if answer.ndim in (1, 4) and len(answer) == len(images) else answer
 
     def __call__(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
         if self._scaled:
@@ -181,13 +175,12 @@ class DeployedModel(FunctionsModel):
         *,
         bounds: tuple[float, float] = (0, 1),
         preprocessing: dict[str, Any] | None = None,
-        vjp: frameworks.Pullback | None = None,
         source: Model | None = None,
         info: dict[str, Any] | None = None,
     ):
         super().__init__(
             network,
-            vjp,
+            None,
             network.adapter.name,
             bounds,
             np.zeros(0, np.float32),
@@ -201,21 +194,19 @@ class DeployedModel(FunctionsModel):
 
     @property
     def no_gradient(self) -> str:
-        if self._vjp is not None:
-            return ""
-        if "gradient" not in self.info.get("deployment", {}):  # a file from elsewhere
+        if self.source is None:  # a file from elsewhere
             return (
                 f"{self.framework} has no gradient, and the trained model behind this file is not known. To attack it "
                 "with one, convert the trained model itself: robustcmp.deploy, or --deploy."
             )
         return (
             f"{self.framework} has no gradient. FGSM can take that of the model it was converted from; "
-            'deploy(..., gradient="finite-differences") asks the deployed network itself.'
+            'robustcmp.wrap_functions(..., vjp="finite-differences") asks the deployed network itself.'
         )
 
     def gradient_source(self, bounds: tuple[float, float]) -> Classifier | None:
         """Return the model whose gradient attacks take, for images within some bounds, None if there is none."""
-        if self.source is None or self._vjp is not None:
+        if self.source is None:
             return None
         same = tuple(self.source.bounds) == tuple(bounds)
         return Classifier(self.source if same else self.source.transform_bounds(bounds))

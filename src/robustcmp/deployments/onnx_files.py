@@ -7,14 +7,13 @@ values have the canonical names of `robustcmp.networks.architecture`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..data.arrays import Images
 from ..errors import DeploymentError
 from ..frameworks import get_framework
 from ..models.model import Model
@@ -32,7 +31,7 @@ from ..networks.architecture import (
 )
 from ..networks.weights import Weights
 from ..untrusted import read_network
-from .base import image_shape
+from .base import deployment_errors, image_shape
 from .sessions import Tensor
 
 OPSET = 17  # old enough for every runtime, new enough for all of our layers
@@ -40,8 +39,6 @@ IR = 8  # of the same age
 PRODUCER = "robustcmp"
 IMAGES = "images"
 LOGITS = "logits"
-MOST_BYTES = 2**31 - 1
-"""A protocol buffer has less."""
 LOCATION = b"location"  # stands in every network that keeps values in other files
 ONE_FILE = "Or export one file, torch.onnx.export(..., external_data=False)."
 
@@ -58,7 +55,7 @@ def _import_onnx() -> Any:
 # writing -------------------------------------------------------------------------------------------------------------
 
 
-def write_float(model: Model, images: NDArray[np.float32] | None, path: Path) -> None:
+def write_float(model: Model, images: Images | None, path: Path) -> None:
     """Write a network as ONNX in float32: by our own writer where its design is known, else by its framework."""
     if model.architecture is not None and model.weights is not None:
         _write_onnx(model.architecture, model.weights, path)
@@ -70,9 +67,8 @@ def _write_onnx(architecture: Architecture, weights: Weights, path: Path) -> Non
     """Write a trained network as ONNX, in float32; the same network is always the same bytes."""
     onnx = _import_onnx()
     writer = _Writer(onnx, architecture, weights)
-    last = writer.layers(architecture.layers, IMAGES)
+    writer.layers(architecture.layers, IMAGES)
     writer.nodes[-1].output[0] = LOGITS
-    assert last
     height, width, channels = architecture.input_shape
     images = onnx.helper.make_tensor_value_info(IMAGES, onnx.TensorProto.FLOAT, ["batch", channels, height, width])
     logits = onnx.helper.make_tensor_value_info(LOGITS, onnx.TensorProto.FLOAT, ["batch", architecture.classes])
@@ -132,7 +128,9 @@ class _Writer:
         if order:
             array = array.transpose(order)
         elif name == "kernel" and layer in self._architecture.flat_shapes:
-            array = _rows_by_channel(array, self._architecture.flat_shapes[layer])
+            # The rows are to be in the order (C, H, W) instead of (H, W, C).
+            of_channels = array.reshape(*self._architecture.flat_shapes[layer], -1).transpose(2, 0, 1, 3)
+            array = of_channels.reshape(array.shape)
         self.arrays.append(self._onnx.numpy_helper.from_array(np.ascontiguousarray(array), whole))
         return whole
 
@@ -140,11 +138,6 @@ class _Writer:
         output = f"{layer.name}/{kind}"
         self.nodes.append(self._onnx.helper.make_node(kind, inputs, [output], name=output, **attributes))
         return output
-
-
-def _rows_by_channel(kernel: NDArray[Any], flattened: tuple[int, int, int]) -> NDArray[Any]:
-    """Return a dense kernel whose rows are in the order (C, H, W) instead of (H, W, C)."""
-    return kernel.reshape(*flattened, -1).transpose(2, 0, 1, 3).reshape(kernel.shape)
 
 
 # reading -------------------------------------------------------------------------------------------------------------
@@ -166,11 +159,12 @@ class OnnxFile:
 
     def __init__(self, path: Path):
         self.path = path
-        self._content = read_network(path, MOST_BYTES)
+        self._content = read_network(path)
+        self._name = f"{path} is not an ONNX network that can be read. Export it again, or copy it again"
 
     @cached_property
     def _model(self) -> Any:
-        with _onnx_errors(self.path):
+        with deployment_errors(self._name):
             return _import_onnx().load_model_from_string(self._content)
 
     @cached_property
@@ -178,7 +172,7 @@ class OnnxFile:
         """The arrays in files beside its own, with these files."""
         if LOCATION not in self._content:
             return []
-        with _onnx_errors(self.path):
+        with deployment_errors(self._name):
             return _external_arrays(self._model, self.path)
 
     @property
@@ -190,18 +184,17 @@ class OnnxFile:
         """Return it as the bytes of one file, with the values that lie in files beside its own."""
         if not self._outside:
             return self._content
-        with _onnx_errors(self.path):
+        with deployment_errors(self._name):
             for array, _ in self._outside:
                 _import_onnx().external_data_helper.load_external_data_for_tensor(array, str(self.path.parent))
                 array.ClearField("external_data")
                 array.ClearField("data_location")
-            content: bytes = self._model.SerializeToString()
-            return content
+            return bytes(self._model.SerializeToString())
 
     def read_levels(self) -> tuple[float, float] | None:
         """Return the smallest and the largest value that a quantised input can store; None for an input of floats."""
         onnx = _import_onnx()
-        with _onnx_errors(self.path):
+        with deployment_errors(self._name):
             onnx.checker.check_model(self._model)
         arrays = {array.name: array for array in self._model.graph.initializer}
         images = {value.name for value in self._model.graph.input} - arrays.keys()
@@ -219,20 +212,6 @@ class OnnxFile:
         arrays = {array.name for array in graph.initializer}
         inputs = [_describe_tensor(value) for value in graph.input if value.name not in arrays]
         return inputs, [_describe_tensor(value) for value in graph.output]
-
-
-@contextmanager
-def _onnx_errors(path: Path) -> Iterator[None]:
-    """Raise `DeploymentError` for whatever a broken file makes onnx raise."""
-    try:
-        yield
-    except DeploymentError:
-        raise
-    except Exception as error:
-        reason = " ".join(str(error).split())[:200]
-        raise DeploymentError(
-            f"{path} is not an ONNX network ({type(error).__name__}: {reason}). Export it again, or copy it again."
-        ) from None
 
 
 def _external_arrays(model: Any, path: Path) -> list[tuple[Any, Path]]:
@@ -257,7 +236,7 @@ def _external_arrays(model: Any, path: Path) -> list[tuple[Any, Path]]:
 def _describe_tensor(value: Any) -> Tensor:
     kind = value.type.tensor_type
     dtype = _import_onnx().helper.tensor_dtype_to_np_dtype(kind.elem_type).name
-    return Tensor(value.name, dtype, [size.dim_value or None for size in kind.shape.dim])
+    return Tensor(value.name, dtype, [size.dim_value if size.dim_value > 0 else None for size in kind.shape.dim])
 
 
 def _messages(message: Any) -> Iterator[Any]:

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import DeploymentError, in_one_line
 from ..models.model import Model
 from ..threads import cores
-from .base import Conversion, Runtime
+from .base import Conversion, Runtime, deployment_errors
 from .onnx_files import OnnxFile, write_float
-from .sessions import Layout, Session, Tensor, choose_tensors
+from .sessions import Layout, Session, choose_tensors
 from .silence import silence
 
 PERCENTILE = 99.99
 _PERCENTILE = re.compile(r"int8-p(\d{2}(?:\.\d+)?)")
 CALIBRATED_AT_ONCE = 128  # images
-DTYPES = {"float": "float32", "double": "float64"}  # as ONNX Runtime calls them, and NumPy
 
 
 class _OnnxRuntime(Runtime):
@@ -32,7 +29,6 @@ class _OnnxRuntime(Runtime):
     package = "onnxruntime"
     extra = "onnx"
     suffix = ".onnx"
-    can_crash = True
     converters = ("onnx", "onnxscript", "torch")
     conversions = {
         "": Conversion("float32", "the same network as ONNX"),
@@ -60,12 +56,7 @@ class _OnnxRuntime(Runtime):
         return OnnxFile(path).beside
 
     def load(self, path: Path) -> Session:
-        file = OnnxFile(path)
-        content = file.read_whole()
-        levels = file.read_levels()
-        session = _Network(path, content)
-        session.levels = levels
-        return session
+        return _Network(OnnxFile(path))
 
 
 def _quantise(plain: Path, path: Path, kind: str, calibration: NDArray[np.float32] | None) -> None:
@@ -101,7 +92,7 @@ class _Calibration:
     """Batches of images, as ONNX Runtime reads them."""
 
     def __init__(self, plain: Path, images: NDArray[np.float32]):
-        session = _Network(plain, plain.read_bytes())
+        session = _Network(OnnxFile(plain))
         n = len(images)
         size = next(size for size in range(min(n, CALIBRATED_AT_ONCE), 0, -1) if n % size == 0)  # all must be alike
         parts = (images[i : i + size] for i in range(0, n, size))
@@ -114,10 +105,12 @@ class _Calibration:
 class _Network(Session):
     """A network in ONNX Runtime."""
 
-    def __init__(self, path: Path, content: bytes):
+    def __init__(self, file: OnnxFile):
         import onnxruntime
 
-        self._path = path
+        self._path = file.path
+        content = file.read_whole()
+        self.levels = file.read_levels()
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = cores()
         options.inter_op_num_threads = 1
@@ -127,34 +120,16 @@ class _Network(Session):
         # ResNet-20; most quartiles lie on both sides of 1); in an earlier round of 12 to 20 pairs 0.80 to 1.05 and 0.84
         # to 1.20. Idle cores were not measured.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        try:
+        with deployment_errors(f"ONNX Runtime cannot open {self._path}"):
             self._session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # its own classes, of several kinds
-            raise DeploymentError(f"ONNX Runtime cannot open {path}: {in_one_line(error)}") from None
-        taken, scores, notes = choose_tensors(
-            str(path), _tensors(self._session.get_inputs()), _tensors(self._session.get_outputs())
-        )
+        taken, scores, notes = choose_tensors(str(self._path), *file.read_tensors())
         self.input = taken.name
         self._output = scores.name
-        layout = Layout.of(taken.shape, taken.dtype, str(path))
-        super().__init__(layout, self._ask, notes)
+        super().__init__(Layout.of(taken.shape, taken.dtype, str(self._path)), self._ask, notes)
 
     def _ask(self, x: NDArray[Any]) -> NDArray[Any]:
-        try:
-            logits: NDArray[Any] = self._session.run([self._output], {self.input: x})[0]
-            return logits
-        except Exception as error:  # its own classes, of several kinds
-            raise DeploymentError(f"{self._path} failed on {len(x)} images: {in_one_line(error)}") from None
-
-
-def _tensors(values: Sequence[Any]) -> list[Tensor]:
-    """Return inputs or outputs as ONNX Runtime describes them."""
-    tensors = []
-    for value in values:
-        dtype = value.type.removeprefix("tensor(").rstrip(")")
-        sizes = [size if isinstance(size, int) else None for size in value.shape or ()]
-        tensors.append(Tensor(value.name, DTYPES.get(dtype, dtype), sizes))
-    return tensors
+        with deployment_errors(f"{self._path} failed on {len(x)} images"):
+            return np.asarray(self._session.run([self._output], {self.input: x})[0])
 
 
 RUNTIME = _OnnxRuntime()

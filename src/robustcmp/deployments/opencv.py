@@ -14,8 +14,8 @@ from ..errors import DeploymentError
 from ..models.model import Model
 from ..threads import cores
 from ..untrusted import read_network
-from .base import Conversion, Runtime, first_line
-from .onnx_files import MOST_BYTES, OnnxFile, write_float
+from .base import Conversion, Runtime, deployment_errors
+from .onnx_files import OnnxFile, write_float
 from .sessions import Layout, Session, choose_tensors
 
 CAFFE, TORCH7 = ".caffemodel", ".t7"
@@ -30,7 +30,6 @@ class _OpenCV(Runtime):
     extra = "opencv"
     suffix = ".onnx"
     more_suffixes = (CAFFE, TORCH7)
-    can_crash = True
     converters = ("onnx", "onnxscript", "torch")
     conversions = {"": Conversion("float32", "the same network as ONNX")}
 
@@ -50,14 +49,12 @@ class _OpenCV(Runtime):
             raise DeploymentError(
                 f"OpenCV {cv2.__version__} no longer reads {path.suffix}: pip install 'opencv-python-headless<5'"
             )
-        try:
+        with deployment_errors(f"OpenCV cannot open {path}"):
             if path.suffix == CAFFE:
                 return _read_caffe(path)
             if path.suffix == TORCH7:
                 return _read_torch7(path)
             return _read_onnx(path)
-        except cv2.error as error:
-            raise DeploymentError(f"OpenCV cannot open {path}: {first_line(error)}") from None
 
 
 def _read_onnx(path: Path) -> Session:
@@ -74,11 +71,11 @@ def _read_onnx(path: Path) -> Session:
 def _read_caffe(path: Path) -> Session:
     import cv2
 
-    text = read_network(path.with_suffix(".prototxt"), MOST_BYTES)
+    text = read_network(path.with_suffix(".prototxt"))
     sizes = [int(size) for size in SIZE.findall(text)[:4]]  # the input comes first: N, C, H, W
     if len(sizes) < 4:
         raise DeploymentError(f"{path.with_suffix('.prototxt')} does not say the sizes of its input, with four dim: N")
-    weights = np.frombuffer(read_network(path, MOST_BYTES), np.uint8)
+    weights = np.frombuffer(read_network(path), np.uint8)
     network = cv2.dnn.readNetFromCaffe(np.frombuffer(text, np.uint8), weights)
     return Session(Layout.of([None, *sizes[1:]], "float32", str(path), "NCHW"), _Network(path, network))
 
@@ -117,14 +114,9 @@ class _Network:
         self._lock = threading.Lock()
 
     def __call__(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
-        import cv2
-
-        try:
-            with self._lock:
-                self._network.setInput(x)
-                answer: NDArray[np.float32] = self._network.forward(self._output)
-        except cv2.error as error:
-            raise DeploymentError(f"{self._path} failed on {len(x)} images: {first_line(error)}") from None
+        with deployment_errors(f"{self._path} failed on {len(x)} images"), self._lock:
+            self._network.setInput(x)
+            answer: NDArray[np.float32] = self._network.forward(self._output)
         return answer[..., 0, 0] if answer.shape[2:] == (1, 1) else answer
 
     def takes(self, shape: tuple[int, ...]) -> bool:

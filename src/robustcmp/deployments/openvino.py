@@ -19,12 +19,11 @@ from ..models.model import Model
 from ..provenance import package_version
 from ..threads import cores
 from ..untrusted import read_network
-from .base import Conversion, Runtime, first_line
+from .base import Conversion, Runtime, deployment_errors
 from .sessions import Layout, Session, Tensor, choose_tensors
 from .silence import silence
 from .torch_network import TRACING, build_torch_network, export_program
 
-MOST_BYTES = 2**31 - 1
 DTYPES = {"f32": "float32", "f16": "float16", "f64": "float64"}
 SIZES = 16  # of batches between two powers of two: for a new one, it chooses kernels and buffers anew
 
@@ -34,7 +33,6 @@ class _OpenVINO(Runtime):
     package = "openvino"
     extra = "openvino"
     suffix = ".xml"
-    can_crash = True
     converters = ("nncf", "torch")
     conversions = {
         "": Conversion("float32", "as it is"),
@@ -53,32 +51,23 @@ class _OpenVINO(Runtime):
         network = build_torch_network(model, self.name, calibration)
         program = export_program(network, self.name)
         height, width, channels = network.shape
-        try:
-            with TRACING, silence():
-                converted = ov.convert_model(program)
-                converted.reshape([-1, channels, height, width])
-                converted.inputs[0].get_node().set_layout(ov.Layout("NCHW"))
-                if kind == "int8":
-                    assert calibration is not None
-                    converted = _quantise(converted, calibration)
-                _name_by_position(converted)
-                ov.save_model(converted, path, compress_to_fp16=False)
-        except DeploymentError:
-            raise
-        except Exception as error:  # RuntimeErrors of many kinds
-            raise DeploymentError(f"OpenVINO cannot convert this network: {first_line(error)}") from None
+        with deployment_errors("OpenVINO cannot convert this network"), TRACING, silence():
+            converted = ov.convert_model(program)
+            converted.reshape([-1, channels, height, width])
+            converted.inputs[0].get_node().set_layout(ov.Layout("NCHW"))
+            if kind == "int8":
+                assert calibration is not None
+                converted = _quantise(converted, calibration)
+            _name_by_position(converted)
+            ov.save_model(converted, path, compress_to_fp16=False)
 
     def load(self, path: Path) -> Session:
-        content = read_network(path, MOST_BYTES)
+        content = read_network(path)
         weights = path.with_suffix(".bin")
-        values = read_network(weights, MOST_BYTES) if weights.stat().st_size else b""  # of a network without weights
+        values = read_network(weights) if weights.stat().st_size else b""  # of a network without weights
         core = _core()
-        try:
+        with deployment_errors(f"{path} is not a network of OpenVINO, or it or its .bin file is incomplete"):
             network = core.read_model(content, values)
-        except Exception as error:
-            raise DeploymentError(
-                f"{path} is not a network of OpenVINO, or it or its .bin file is incomplete: {first_line(error)}"
-            ) from None
         layout, notes = _read_layout(path, network)
         options = {
             "INFERENCE_PRECISION_HINT": "f32",  # not the bfloat16 or float16 that some processors are faster with
@@ -86,18 +75,13 @@ class _OpenVINO(Runtime):
             "PERFORMANCE_HINT": "LATENCY",
             "INFERENCE_NUM_THREADS": cores(),
         }
-        try:
+        with deployment_errors(f"OpenVINO cannot run {path}"):
             request = core.compile_model(network, "CPU", options).create_infer_request()
-        except Exception as error:
-            raise DeploymentError(f"OpenVINO cannot run {path}: {first_line(error)}") from None
         lock = threading.Lock()
 
         def ask(x: NDArray[Any]) -> Any:
-            try:
-                with lock:
-                    (logits,) = request.infer([pad(x, round_up(len(x), SIZES))], share_inputs=True).values()
-            except Exception as error:
-                raise DeploymentError(f"{path} failed on {len(x)} images: {first_line(error)}") from None
+            with deployment_errors(f"{path} failed on {len(x)} images"), lock:
+                (logits,) = request.infer([pad(x, round_up(len(x), SIZES))], share_inputs=True).values()
             return logits[: len(x)]
 
         return Session(layout, ask, notes)
@@ -109,10 +93,8 @@ def _openvino() -> ModuleType:
     Where a program has imported it before, it reports already.
     """
     sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
-    try:
+    with deployment_errors("openvino cannot be imported"):
         import openvino
-    except ImportError as error:
-        raise DeploymentError(f"openvino cannot be imported: {first_line(error)}") from None
     return cast(ModuleType, openvino)
 
 
@@ -147,10 +129,8 @@ def _read_layout(path: Path, network: Any) -> tuple[Layout, list[str]]:
     if order.isalpha() and order not in ("NCHW", "NHWC"):
         raise DeploymentError(f"{path} takes images in the layout {order}, expected NCHW or NHWC: convert it with one")
     layout = Layout.of([None, *taken.shape[1:]], taken.dtype, str(path), order if order.isalpha() else "")
-    try:
+    with deployment_errors(f"{path} takes a fixed batch. Convert it with a batch axis that is not fixed"):
         network.reshape([-1, *(size or -1 for size in taken.shape[1:])])
-    except Exception:
-        raise DeploymentError(f"{path} takes a fixed batch. Convert it with a batch axis that is not fixed") from None
     return layout, notes
 
 

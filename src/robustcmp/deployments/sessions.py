@@ -69,7 +69,7 @@ class Layout:
         DeploymentError
             It is no batch of images.
         """
-        sizes = tuple(max(size or 0, 0) for size in shape[1:])
+        sizes = tuple(size or 0 for size in shape[1:])
         rounded = ", rounded to 255 times their values in [0, 1]" if dtype == "uint8" else ""
         notes = [f"images are given as {dtype}{rounded}"] if dtype != "float32" else []
         if len(shape) == 4:
@@ -100,18 +100,11 @@ class Layout:
             raise DeploymentError(
                 f"{name} takes images of the shape {sizes}; expected at most {limits.LAYER_VALUES:,} values an image"
             )
-        if shape[0] is not None and shape[0] < 1:
-            shape = [None, *shape[1:]]
         if shape[0] is not None:
             notes.append(
                 f"its batch has always {shape[0]} image{'s' * (shape[0] > 1)}, so it is asked {shape[0]} at once"
             )
         return cls(sizes, order, shape[0], dtype, notes)
-
-    @property
-    def holds_bytes(self) -> bool:
-        """Whether images in [0, 1] are given as bytes."""
-        return self.dtype == "uint8"
 
     def fits(self, image: Sequence[int]) -> bool:
         """Say whether images (H, W, C) have the size that the network takes."""
@@ -138,8 +131,7 @@ class Layout:
         elif order == "flat":
             images = images.reshape(len(images), -1)
         if self.dtype == "uint8":
-            array: NDArray[Any] = np.clip(np.rint(images * BYTES), 0, BYTES).astype(np.uint8)
-            return array
+            return np.asarray(np.clip(np.rint(images * BYTES), 0, BYTES), np.uint8)
         return images if self.dtype == "float32" else images.astype(self.dtype)
 
 
@@ -179,7 +171,7 @@ class Session:
         sizes: Sequence[int] = (),
     ):
         self.layout = layout
-        self.holds_bytes = layout.holds_bytes
+        self.holds_bytes = layout.dtype == "uint8"
         self.notes = [*layout.notes, *notes]
         self._network = network
         self._sizes = [layout.batch] if layout.batch else sizes

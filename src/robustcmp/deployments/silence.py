@@ -10,7 +10,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
-from typing import IO, TextIO
+from typing import IO
 
 from ..errors import DeploymentError
 
@@ -29,7 +29,10 @@ def silence() -> Iterator[None]:
         buffer = stack.enter_context(tempfile.TemporaryFile())
         for stream, redirect in zip(STREAMS, (redirect_stdout, redirect_stderr), strict=True):
             stack.enter_context(_redirect(buffer, stream))
-            stack.enter_context(redirect(_open_text(stream)))
+            # It stays open: a library that is imported here may keep it.
+            descriptor = io.FileIO(stream, "w", closefd=False)
+            text = io.TextIOWrapper(descriptor, encoding="utf-8", errors="backslashreplace", write_through=True)
+            stack.enter_context(redirect(text))
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
         logging.disable(max(before, logging.WARNING))
@@ -57,9 +60,3 @@ def _redirect(buffer: IO[bytes], stream: int) -> Iterator[None]:
     finally:
         os.dup2(screen, stream)
         os.close(screen)
-
-
-def _open_text(stream: int) -> TextIO:
-    """Return what Python writes to a descriptor with, which stays open: a library that is imported here may keep it."""
-    descriptor = io.FileIO(stream, "w", closefd=False)
-    return io.TextIOWrapper(descriptor, encoding="utf-8", errors="backslashreplace", write_through=True)

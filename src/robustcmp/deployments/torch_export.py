@@ -20,8 +20,7 @@ from ..files import user_cache
 from ..models.model import Model
 from ..provenance import package_version
 from ..threads import cores
-from ..untrusted import check_own, mark_own, own_mark
-from .base import Conversion, Runtime, first_line
+from .base import Conversion, Runtime, deployment_errors
 from .sessions import Layout, Session
 from .silence import silence
 from .torch_network import TRACING, as_usual, build_torch_network, export_program
@@ -49,11 +48,8 @@ class TorchExport(Runtime):
     }
 
     @property
-    def versions(self) -> list[str | None]:
-        return [*super().versions, "2"]  # since then files in int8 have no weights in float32
-
-    def marks(self, path: Path) -> list[Path]:
-        return [own_mark(path)]
+    def suffixes(self) -> tuple[str, ...]:
+        return ()  # a file from elsewhere could run code: torch-program opens it in a process of its own
 
     def convert(self, model: Model, kind: str, calibration: NDArray[np.float32] | None, path: Path) -> None:
         network = build_torch_network(model, self.name, calibration)
@@ -63,37 +59,20 @@ class TorchExport(Runtime):
         with TRACING, as_usual(), silence():
             if kind == "int8":
                 program = _quantise(program, network.batch(calibration), network.batch())
-            try:
+            with deployment_errors("torch.export cannot save this network"):
                 torch.export.save(program, path)
-            except Exception as error:
-                raise DeploymentError(f"torch.export cannot save this network: {first_line(error)}") from None
-        mark_own(path)
 
     def load(self, path: Path) -> Session:
-        check_own(path)
-        import torch
+        with TRACING, as_usual(), silence(), deployment_errors(f"{path} cannot be opened with this version of torch"):
+            import torch.ao.quantization.fx._decomposed  # the operators of files in int8, which it registers
 
-        with TRACING, as_usual(), silence():
-            try:
-                import torch.ao.quantization.fx._decomposed  # the operators of files in int8, which it registers
-
-                program = torch.export.load(path)
-                (sizes,) = (
-                    [size if isinstance(size, int) else None for size in node.meta["val"].shape]
-                    for node in program.graph.nodes
-                    if node.op == "placeholder" and node.name in program.graph_signature.user_inputs
-                )
-                shape = Layout.of([None, *sizes[1:]], "float32", str(path), "NCHW").shape
-                ask, batches, notes = self._make_function(program)
-                notes = [f"asked in batches of {', '.join(map(str, batches))}", *notes]
-                layout = Layout(shape, "NHWC", None, "float32", [])  # torch takes such images without a copy
-                return Session(layout, _in_numpy(ask), notes, batches)
-            except DeploymentError:
-                raise
-            except Exception as error:
-                raise DeploymentError(
-                    f"{path} cannot be opened with torch {torch.__version__}: {first_line(error)}"
-                ) from None
+            program = torch.export.load(path)
+            (images,) = program.example_inputs[0]
+            shape = Layout.of([None, *images.shape[1:]], "float32", str(path), "NCHW").shape
+            ask, batches, notes = self._make_function(program)
+            notes = [f"asked in batches of {', '.join(map(str, batches))}", *notes]
+            layout = Layout(shape, "NHWC", None, "float32", [])  # torch takes such images without a copy
+            return Session(layout, _in_numpy(ask), notes, batches)
 
     def _make_function(self, program: Any) -> tuple[Any, tuple[int, ...], list[str]]:
         """Return a program as a function of tensors, the sizes of its batches, and notes."""
@@ -120,13 +99,11 @@ class TorchExport(Runtime):
         met: set[int] = set()  # sizes of batches; a new one is compiled, which warns
 
         def ask(images: Any) -> Any:
-            try:
-                with _inductor_settings(), nullcontext() if len(images) in met else silence():
-                    answer = fast(images)
-                met.add(len(images))
-                return answer
-            except torch._dynamo.exc.BackendCompilerFailed as error:
-                raise DeploymentError(f"Inductor cannot compile this network: {first_line(error)}") from None
+            quiet = nullcontext() if len(images) in met else silence()
+            with deployment_errors("Inductor cannot compile this network"), _inductor_settings(), quiet:
+                answer = fast(images)
+            met.add(len(images))
+            return answer
 
         return ask
 
@@ -155,7 +132,7 @@ def _quantise(program: Any, images: Any, example: Any) -> Any:
 
     x86: Any = x86_inductor_quantizer
 
-    try:
+    with deployment_errors("torchao cannot quantise this network"):
         config = x86.get_default_x86_inductor_quantization_config(reduce_range=_saturates())
         quantiser = x86.X86InductorQuantizer().set_global(config)
         prepared = prepare_pt2e(program.module(), quantiser)
@@ -164,8 +141,6 @@ def _quantise(program: Any, images: Any, example: Any) -> Any:
         converted = convert_pt2e(prepared)
         _drop_unused(converted)
         return torch.export.export(converted, (example,), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},))
-    except Exception as error:
-        raise DeploymentError(f"torchao cannot quantise this network: {first_line(error)}") from None
 
 
 def _drop_unused(module: Any) -> None:

@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..data.arrays import Images
 from ..errors import DeploymentError, RobustcmpError
 from ..frameworks import get_framework
 from ..models.model import Model
-from .base import first_line, image_shape
+from .base import deployment_errors, image_shape
 from .silence import silence
 
 # torch.export and the quantisers that build on it trace with state of the whole process.
@@ -35,7 +35,7 @@ class _TorchNetwork(NamedTuple):
     module: Any
     shape: tuple[int, int, int]
 
-    def batch(self, images: NDArray[np.float32] | None = None) -> Any:
+    def batch(self, images: Images | None = None) -> Any:
         """Return images (N, H, W, C) as a tensor of its layout; two empty ones if there are none."""
         import torch
 
@@ -44,7 +44,7 @@ class _TorchNetwork(NamedTuple):
         return torch.tensor(np.ascontiguousarray(images.transpose(0, 3, 1, 2), np.float32))
 
 
-def build_torch_network(model: Model, runtime: str, calibration: NDArray[np.float32] | None = None) -> _TorchNetwork:
+def build_torch_network(model: Model, runtime: str, calibration: Images | None = None) -> _TorchNetwork:
     """Return a trained network of any framework as a torch module, by its weights or as it is.
 
     What `robustcmp.wrap` puts around a network of one's own, preprocessing and logarithms of probabilities, is no
@@ -97,12 +97,8 @@ def export_program(network: _TorchNetwork, runtime: str) -> Any:
 
     with TRACING, as_usual(), silence():
         batch = network.batch()
-        try:
+        with deployment_errors(f"torch.export cannot trace this network for {runtime}"):
             program = torch.export.export(network.module, (batch,), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},))
-        except Exception as error:  # whatever the module's own code raises
-            raise DeploymentError(
-                f"torch.export cannot trace this network for {runtime}: {first_line(error)}"
-            ) from None
         logits = network.module(batch)
     if not isinstance(logits, torch.Tensor) or logits.ndim != 2 or len(logits) != len(batch):
         received = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__

@@ -5,9 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
+from ..data.arrays import Images
 from ..errors import DeploymentError
 from ..hosts import environments
 from ..hosts.process import HostProcess
@@ -16,8 +14,6 @@ from ..untrusted import find_program, read_network
 from .base import Conversion
 from .hosted import HostedRuntime
 from .sessions import Session
-
-LARGEST = 2**31  # bytes of a file
 
 
 class _TorchProgram(HostedRuntime):
@@ -34,7 +30,7 @@ class _TorchProgram(HostedRuntime):
     def start(self) -> HostProcess:
         return environments.run(self.name, sys.executable, environments.HERE / "torch_program_host.py")
 
-    def convert(self, model: Model, kind: str, calibration: NDArray[np.float32] | None, path: Path) -> None:
+    def convert(self, model: Model, kind: str, calibration: Images | None, path: Path) -> None:
         raise DeploymentError(f"{self.name} opens files and writes none: deploy to torch-export")
 
     def load(self, path: Path) -> Session:
@@ -43,7 +39,7 @@ class _TorchProgram(HostedRuntime):
             raise DeploymentError(
                 f"{path} is no program of TorchScript or torch.export. Are these weights? torch={path}"
             )
-        return self.open_program(path, read_network(path, LARGEST), kind=kind)
+        return self.open_program(path, read_network(path), kind=kind)
 
 
 RUNTIME = _TorchProgram()

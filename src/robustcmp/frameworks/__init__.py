@@ -13,13 +13,9 @@ from typing import Any, NamedTuple, cast
 from ..errors import ModelError, UsageError, unknown
 from ..hosts import environments
 from ..provenance import framework_versions
-from .base import DataFormat, Device, Framework, Function, Make, Pullback, TrainableFramework, Trainer
+from .base import DataFormat, Device, Framework, Function, Make, Pullback, TrainableFramework, Trainer, require_gpu
 
 __all__ = [
-    "DEVICES",
-    "FILES",
-    "NAMES",
-    "NONE_INSTALLED",
     "DataFormat",
     "Device",
     "Framework",
@@ -28,16 +24,7 @@ __all__ = [
     "Pullback",
     "TrainableFramework",
     "Trainer",
-    "available",
-    "check_device",
-    "check_framework",
-    "check_name",
-    "get_framework",
-    "list_installed",
-    "known",
-    "require_name",
-    "recognise",
-    "versions",
+    "require_gpu",
 ]
 
 
@@ -117,6 +104,7 @@ def check_framework(name: str) -> None:
         raise UsageError(f"the framework {name!r} is not installed. Install it with: pip install 'robustcmp[{name}]'")
 
 
+@cache
 def versions(name: str) -> list[str | None]:
     """Return what tells two installations of a framework apart, without importing it or starting its host."""
     if name in NAMES:

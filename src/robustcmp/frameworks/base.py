@@ -221,14 +221,6 @@ class Framework(ABC):
 
         return answer_each
 
-    def through(self, function: Function, pullback: Pullback) -> tuple[Function, Any]:
-        """Return a function of NumPy arrays as one of tensors, with its own pullback, and an empty tensor for it."""
-        raise NotImplementedError(f"{self.name} takes no functions of NumPy arrays")
-
-    def module_through(self, function: Function, pullback: Pullback) -> Any:
-        """Return functions of NumPy images (N, H, W, C) as a module of tensors in the framework's layout."""
-        raise NotImplementedError(f"{self.name} takes no functions of NumPy arrays")
-
     # networks ----------------------------------------------------------------------------------------------------
 
     def as_network(self, native: Any) -> Any:
@@ -295,6 +287,12 @@ class Framework(ABC):
         UsageError
             The device is not there, or the network is not ready to be asked (a torch module in training mode).
         """
+
+
+def require_gpu(framework: str, device: Device, has_gpu: bool) -> None:
+    """Raise `UsageError` for a GPU that a framework does not see."""
+    if device == "cuda" and not has_gpu:
+        raise UsageError(f"device 'cuda' was requested, but {framework} sees no GPU. Use device='cpu' or 'auto'.")
 
 
 def pad(array: NDArray[Any], size: int) -> NDArray[Any]:

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import HostError, ModelError, UsageError
+from ..errors import HostError, ModelError
 from ..hosts.process import HostProcess
 from ..networks.architecture import Architecture, is_trainable
 from ..networks.weights import Weights
-from .base import Device, Function, TrainableFramework, Trainer
+from .base import Device, Function, TrainableFramework, Trainer, require_gpu
 from .numpy import NumPy
 
 
@@ -58,11 +58,11 @@ class Hosted(NumPy, TrainableFramework):
     def place(self, native: Any, device: Device) -> tuple[Function, NDArray[Any]]:
         if not isinstance(native, _HostedNetwork):
             raise ModelError(f"expected a network that {self.name} has built, received {type(native).__name__}")
-        check_device(self.name, device)
+        require_gpu(self.name, device, has_gpu=False)
         return native, np.zeros(0, np.float32)
 
     def build(self, architecture: Architecture, seed: int | None, device: Device) -> _HostedNetwork:
-        check_device(self.name, device)
+        require_gpu(self.name, device, has_gpu=False)
         return _HostedNetwork(self, architecture, seed or 0)
 
     def get_weights(self, native: Any, architecture: Architecture) -> Weights:
@@ -86,12 +86,6 @@ class Hosted(NumPy, TrainableFramework):
 
     def trainer(self, native: Any, architecture: Architecture, momentum: float, weight_decay: float) -> Trainer:
         return _Trainer(native, architecture.weight_shapes, momentum, weight_decay)
-
-
-def check_device(name: str, device: Device) -> None:
-    """Raise `UsageError` for a device that a host does not see."""
-    if device == "cuda":
-        raise UsageError(f"device 'cuda' was requested, but {name} sees no GPU. Use device='cpu' or 'auto'.")
 
 
 class _HostedNetwork:

@@ -36,7 +36,18 @@ from ..networks.architecture import (
 )
 from ..networks.weights import Weights
 from ..threads import cores
-from .base import Bounds, Device, Function, Make, Pullback, TrainableFramework, Trainer, as_tensor, round_up
+from .base import (
+    Bounds,
+    Device,
+    Function,
+    Make,
+    Pullback,
+    TrainableFramework,
+    Trainer,
+    as_tensor,
+    require_gpu,
+    round_up,
+)
 from .keras_networks import KerasModel, is_keras
 
 # By default XLA takes three quarters of a GPU's memory, and the other frameworks get what is left.
@@ -157,8 +168,7 @@ def _device(name: Device) -> jax.Device:
         gpus = jax.devices("cuda")
     except RuntimeError:
         gpus = []
-    if name == "cuda" and not gpus:
-        raise UsageError("device 'cuda' was requested, but jax sees no GPU. Use device='cpu' or 'auto'.")
+    require_gpu("jax", name, bool(gpus))
     return gpus[0] if gpus and name != "cpu" else jax.devices("cpu")[0]
 
 
@@ -202,9 +212,8 @@ def _of_layers(layers: tuple[Layer, ...]) -> Apply:
     return partial(_apply_layers, layers)
 
 
-def _logits(apply: Apply, parameters: Any, x: jax.Array) -> jax.Array:
-    logits: jax.Array = as_tensor(apply(parameters, x))
-    return logits
+def _logits(apply: Apply, parameters: Any, x: jax.Array) -> Any:
+    return as_tensor(apply(parameters, x))
 
 
 _of_design = jax.jit(_logits, static_argnums=0)
@@ -265,17 +274,6 @@ def _float64() -> AbstractContextManager[None]:
     return switched
 
 
-def _full_precision(function: Function) -> Function:
-    """Switch TF32 and bfloat16 off, which GPUs and TPUs would use: too few bits for a comparison of near ties."""
-
-    def precise(x: jax.Array) -> jax.Array:
-        with jax.default_matmul_precision("float32"):
-            logits: jax.Array = function(x)
-            return logits
-
-    return precise
-
-
 def _as_matrix(shape: Shape) -> Shape:
     """Return the shape of the same values as a matrix: XLA takes seconds to compile draws in four dimensions.
 
@@ -295,12 +293,11 @@ class _Jax(TrainableFramework):
     def version(self) -> str:
         return str(jax.__version__)
 
-    def tensor(self, array: NDArray[Any], like: Any) -> jax.Array:
+    def tensor(self, array: NDArray[Any], like: Any) -> Any:
         (device,) = like.devices()
         # device_put may alias NumPy's memory on the CPU, which the caller may change before it is read.
         with _float64() if array.dtype == np.float64 else nullcontext():
-            tensor: jax.Array = jax.device_put(np.array(array), device)
-            return tensor
+            return jax.device_put(np.array(array), device)
 
     def array(self, tensor: Any) -> NDArray[Any]:
         return np.array(tensor)
@@ -313,10 +310,9 @@ class _Jax(TrainableFramework):
     def maker(self, make: Make, bounds: Bounds) -> Function:
         compiled = jax.jit(super().maker(make, bounds))
 
-        def made(*tensors: jax.Array) -> jax.Array:
+        def made(*tensors: jax.Array) -> Any:
             with _float64():
-                images: jax.Array = compiled(*tensors)
-                return images
+                return compiled(*tensors)
 
         return made
 
@@ -329,9 +325,8 @@ class _Jax(TrainableFramework):
         return bool(device.platform == "gpu")
 
     def pullback(self, function: Function) -> Pullback:
-        def pull_back(x: jax.Array, v: jax.Array) -> jax.Array:
-            gradient: jax.Array = jax.vjp(function, x)[1](v)[0]
-            return gradient
+        def pull_back(x: jax.Array, v: jax.Array) -> Any:
+            return jax.vjp(function, x)[1](v)[0]
 
         return pull_back
 
@@ -369,7 +364,27 @@ class _Jax(TrainableFramework):
             JAXTensor.key = before
 
     def as_network(self, native: Any) -> _Network:
-        return _as_network(native)
+        if isinstance(native, _Network):
+            return native
+        apply, tree, hint = _pair(native)
+        leaves, structure = jax.tree.flatten(tree)
+        is_array = [_is_array(leaf) for leaf in leaves]
+        if type(native) is tuple and not any(is_array):
+            raise ModelError(
+                f"the second of the pair (apply, parameters) should hold arrays, received {type(tree).__name__}. "
+                f"{PAIRS}"
+            )
+        others = [None if array else leaf for leaf, array in zip(leaves, is_array, strict=True)]
+
+        def of_arrays(arrays: Sequence[jax.Array], x: jax.Array) -> Any:
+            left = iter(arrays)
+            merged = [next(left) if array else other for other, array in zip(others, is_array, strict=True)]
+            return apply(jax.tree.unflatten(structure, merged), x)
+
+        arrays = [leaf for leaf, array in zip(leaves, is_array, strict=True) if array]
+        # The caller may change arrays of NumPy.
+        arrays = [np.array(array) if isinstance(array, (np.ndarray, np.generic)) else array for array in arrays]
+        return _Network(_Brought(of_arrays, hint), arrays)
 
     def parameters(self, native: Any) -> list[NDArray[Any]] | None:
         if not isinstance(native, _Network):
@@ -384,13 +399,18 @@ class _Jax(TrainableFramework):
         return []  # a call of a function that JAX compiles writes nothing
 
     def place(self, native: Any, device: Device) -> tuple[Function, jax.Array]:
-        network = _as_network(native)
+        network = self.as_network(native)
         where = _device(device)
         # The parameters are an argument: closed over, they would be constants of the first compilation.
         network.parameters = jax.device_put(network.parameters, where)
         # What a caller brought is not kept for longer than its model.
         compiled = _of_design if network.architecture else jax.jit(lambda *asked: _logits(*asked), static_argnums=0)
-        function = _full_precision(lambda x: compiled(network.apply, network.parameters, x))
+
+        def function(x: jax.Array) -> Any:
+            # GPUs and TPUs would use TF32 or bfloat16: too few bits for a comparison of near ties.
+            with jax.default_matmul_precision("float32"):
+                return compiled(network.apply, network.parameters, x)
+
         return function, jax.device_put(jnp.zeros(0, jnp.float32), where)
 
     def build(self, architecture: Architecture, seed: int | None, device: Device) -> _Network:
@@ -424,38 +444,6 @@ class _Jax(TrainableFramework):
 
 
 # what a caller brings -------------------------------------------------------------------------------------------------
-
-
-def _as_network(native: Any) -> _Network:
-    """Return what a caller brought as a network.
-
-    Raises
-    ------
-    ModelError
-        It is none.
-    UsageError
-        It is none that can be asked: a module in training mode, or parameters without values.
-    """
-    if isinstance(native, _Network):
-        return native
-    apply, tree, hint = _pair(native)
-    leaves, structure = jax.tree.flatten(tree)
-    is_array = [_is_array(leaf) for leaf in leaves]
-    if type(native) is tuple and not any(is_array):
-        raise ModelError(
-            f"the second of the pair (apply, parameters) should hold arrays, received {type(tree).__name__}. {PAIRS}"
-        )
-    others = [None if array else leaf for leaf, array in zip(leaves, is_array, strict=True)]
-
-    def of_arrays(arrays: Sequence[jax.Array], x: jax.Array) -> Any:
-        left = iter(arrays)
-        merged = [next(left) if array else other for other, array in zip(others, is_array, strict=True)]
-        return apply(jax.tree.unflatten(structure, merged), x)
-
-    arrays = [leaf for leaf, array in zip(leaves, is_array, strict=True) if array]
-    # The caller may change arrays of NumPy.
-    arrays = [np.array(array) if isinstance(array, (np.ndarray, np.generic)) else array for array in arrays]
-    return _Network(_Brought(of_arrays, hint), arrays)
 
 
 def _pair(native: Any) -> tuple[Apply, Any, str]:
@@ -599,23 +587,17 @@ class _Trainer(Trainer):
             name: jnp.zeros_like(parameter) for name, parameter in network.parameters.items() if is_trainable(name)
         }
 
-        update = _make_step(architecture, momentum, weight_decay)
         on_cpu = all(device.platform == "cpu" for velocity in self._velocity.values() for device in velocity.devices())
 
-        @partial(jax.jit, compiler_options=COMPILED_ON_A_CPU if on_cpu else None)
-        def step(
-            parameters: Parameters, velocity: Parameters, images: jax.Array, labels: jax.Array, rate: float
-        ) -> Stepped:
-            with jax.default_matmul_precision("float32"):
-                return update(parameters, velocity, images, labels, rate)
-
-        self._step = step
+        options = COMPILED_ON_A_CPU if on_cpu else None
+        self._step = jax.jit(_make_step(architecture, momentum, weight_decay), compiler_options=options)
 
     def step(self, images: NDArray[np.float32], labels: NDArray[np.int64], learning_rate: float) -> float:
         network = self._network
-        network.parameters, self._velocity, loss = self._step(
-            network.parameters, self._velocity, images, labels.astype(np.int32), learning_rate
-        )
+        with jax.default_matmul_precision("float32"):
+            network.parameters, self._velocity, loss = self._step(
+                network.parameters, self._velocity, images, labels.astype(np.int32), learning_rate
+            )
         return float(loss)
 
     def velocity(self) -> Weights:

@@ -11,7 +11,7 @@ import re
 import warnings
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ from ..networks.architecture import (
 )
 from ..networks.weights import Weights, pair_arrays
 from ..threads import cores
-from ..untrusted import check_archive, check_hdf5
+from ..untrusted import check_archive, check_hdf5, find_arrays
 from .base import (
     Bounds,
     Device,
@@ -48,6 +48,7 @@ from .base import (
     Trainer,
     as_tensor,
     find_logits,
+    require_gpu,
     round_up,
 )
 from .keras_networks import KerasModel, read_description
@@ -76,23 +77,16 @@ FUNCTION = "Wrap a function around it, tf.function(lambda images: …), that tak
 
 def _device(name: Device) -> str:
     gpus = tf.config.list_physical_devices("GPU")
-    if name == "cuda" and not gpus:
-        raise UsageError("device 'cuda' was requested, but tensorflow sees no GPU. Use device='cpu' or 'auto'.")
+    require_gpu("tensorflow", name, bool(gpus))
     return "/GPU:0" if gpus and name != "cpu" else "/CPU:0"
 
 
-def _prepare_gpus() -> None:
-    # TF32 has too few bits for a comparison of near ties; there is one switch, for models of Foolbox's own as well.
-    tf.config.experimental.enable_tensor_float_32_execution(False)
-    # By default TensorFlow takes all memory of a GPU, and the other frameworks get none.
-    for gpu in tf.config.list_physical_devices("GPU"):
-        try:
-            tf.config.experimental.set_memory_growth(gpu, True)
-        except RuntimeError:
-            return  # the caller has used the GPU already, and chose how
-
-
-_prepare_gpus()
+# TF32 has too few bits for a comparison of near ties; there is one switch, for models of Foolbox's own as well.
+tf.config.experimental.enable_tensor_float_32_execution(False)
+# By default TensorFlow takes all memory of a GPU, and the other frameworks get none.
+with suppress(RuntimeError):  # the caller has used the GPU already, and chose how
+    for _gpu in tf.config.list_physical_devices("GPU"):
+        tf.config.experimental.set_memory_growth(_gpu, True)
 
 
 @contextmanager
@@ -133,9 +127,8 @@ class _TensorFlow(TrainableFramework):
         return round_up(n, 16)  # oneDNN keeps what it has made for each size
 
     @cache  # noqa: B019, there is one TensorFlow
-    def maker(self, make: Make, bounds: Bounds) -> Function:
-        program: Function = tf.function(super().maker(make, bounds), reduce_retracing=True, autograph=False)
-        return program
+    def maker(self, make: Make, bounds: Bounds) -> Any:
+        return tf.function(super().maker(make, bounds), reduce_retracing=True, autograph=False)
 
     def is_on_gpu(self, like: Any) -> bool:
         return "GPU" in like.device
@@ -177,7 +170,11 @@ class _TensorFlow(TrainableFramework):
             state.update(before)
 
     def parameters(self, native: Any) -> list[NDArray[Any]] | None:
-        return _parameters(native)
+        if isinstance(native, keras.layers.Layer):
+            variables = native.weights
+        else:
+            variables = getattr(native, "variables", None) or getattr(_choose_signature(native), "variables", None)
+        return [np.asarray(variable) for variable in variables or ()] or None
 
     def place(self, native: Any, device: Device) -> tuple[Function, tf.Tensor]:
         program = _program(native)
@@ -282,7 +279,7 @@ class _TensorFlow(TrainableFramework):
 # what a caller brings ------------------------------------------------------------------------------------------------
 
 
-def _program(native: Any) -> Function:
+def _program(native: Any) -> Any:
     """Return what a caller brought as a function of images, float32 (N, H, W, C), to what it answers.
 
     Raises
@@ -302,17 +299,7 @@ def _program(native: Any) -> Function:
             "expected a keras.Model, a tf.function, or what tf.saved_model.load returns, received "
             f"{type(native).__name__}"
         )
-    program: Function = native
-    return program
-
-
-def _parameters(native: Any) -> list[NDArray[Any]] | None:
-    """Return the values of all variables of a program, None where they are not known."""
-    if isinstance(native, keras.layers.Layer):
-        variables = native.weights
-    else:
-        variables = getattr(native, "variables", None) or getattr(_choose_signature(native), "variables", None) or []
-    return [np.asarray(variable) for variable in variables] or None
+    return native
 
 
 def _choose_signature(native: Any) -> Any:
@@ -430,16 +417,12 @@ def _count(config: Any) -> int:
 
 def _shapes_in_file(path: Path) -> dict[str, tuple[int, ...]]:
     """The shapes in a file of Keras's weights, which Keras itself does not compare if there are too many."""
-    shapes: dict[str, tuple[int, ...]] = {}
-
-    def visit(name: str, item: Any) -> None:
-        is_weight = "vars/" in name and not name.startswith("optimizer/") and "seed_generator" not in name
-        if is_weight and isinstance(item, h5py.Dataset):
-            shapes[name] = tuple(item.shape)
-
     with h5py.File(path, "r") as file:
-        file.visititems(visit)
-    return shapes
+        return {
+            name: tuple(array.shape)
+            for name, array in find_arrays(file, shared=True)
+            if "vars/" in name and not name.startswith("optimizer/") and "seed_generator" not in name
+        }
 
 
 def _reason(error: Exception) -> str:

@@ -46,6 +46,7 @@ from .base import (
     Trainer,
     as_tensor,
     find_logits,
+    require_gpu,
     round_up,
 )
 from .keras_networks import WITHOUT_LOGITS, KerasModel, is_keras
@@ -57,11 +58,8 @@ _gradient_wanted: ContextVar[bool] = ContextVar("gradient_wanted", default=False
 
 
 def _device(name: Device) -> torch.device:
-    if name == "cuda" and not torch.cuda.is_available():
-        raise UsageError("device 'cuda' was requested, but torch sees no GPU. Use device='cpu' or 'auto'.")
-    if name == "cpu" or not torch.cuda.is_available():
-        return torch.device("cpu")
-    return torch.device("cuda")
+    require_gpu("torch", name, torch.cuda.is_available())
+    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
 
 
 class _NoTF32:
@@ -168,8 +166,7 @@ class _Torch(TrainableFramework):
         return torch.tensor(array, device=like.device)
 
     def array(self, tensor: Any) -> NDArray[Any]:
-        array: NDArray[Any] = tensor.detach().cpu().numpy()
-        return array
+        return np.asarray(tensor.detach().cpu().numpy())
 
     def fill_size(self, n: int) -> int:
         return round_up(n, 16)  # oneDNN keeps what it has made for each size
@@ -283,15 +280,14 @@ class _Torch(TrainableFramework):
                 return False
             return True
 
-        def answer(x: torch.Tensor) -> torch.Tensor:
+        def answer(x: torch.Tensor) -> Any:
             x = x.contiguous()  # torch draws in the order of the memory
             together = len(x) > 1 and is_answered_together(x.shape[1:], x.device)
             ask: Function = answer_together if together else one_by_one
             if x.requires_grad:
                 # The passes of a mean would all be kept in memory until their gradient: each is asked again for it.
                 ask = partial(checkpoint, ask, use_reentrant=False, preserve_rng_state=False)
-            logits: torch.Tensor = ask(x)
-            return logits
+            return ask(x)
 
         return answer
 
@@ -319,15 +315,16 @@ class _Torch(TrainableFramework):
     def place(self, native: Any, device: Device) -> tuple[Function, torch.Tensor]:
         where = _device(device)
         module = _check(native).to(where)
-        dtype = _dtype(module)
+        dtypes = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+        # A module computes in the type of its first parameter in one of these.
+        dtype = next((tensor.dtype for tensor in module.parameters() if tensor.dtype in dtypes), torch.float32)
         compiled = hasattr(module, "_orig_mod")
 
-        def function(x: torch.Tensor) -> torch.Tensor:
+        def function(x: torch.Tensor) -> Any:
             with torch.set_grad_enabled(x.requires_grad or _gradient_wanted.get()):
                 # A copy, as a module may write into its images. torch.compile warns of gradients of one.
                 copy_needed = not (compiled and x.requires_grad)
-                logits: torch.Tensor = as_tensor(module(x.to(dtype, copy=copy_needed)))
-                return logits
+                return as_tensor(module(x.to(dtype, copy=copy_needed)))
 
         return function, torch.zeros(0, dtype=torch.float32, device=where)
 
@@ -494,12 +491,6 @@ def _check(native: Any) -> torch.nn.Module:
     return native
 
 
-def _dtype(module: torch.nn.Module) -> torch.dtype:
-    """Return what a module computes in: the type of its first parameter in float16, bfloat16, float32 or float64."""
-    dtypes = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-    return next((tensor.dtype for tensor in module.parameters() if tensor.dtype in dtypes), torch.float32)
-
-
 # networks of the zoo, and their weights in the canonical layout ----------------------------------------------------
 
 
@@ -509,9 +500,8 @@ class _Residual(torch.nn.Module):
         self.layers = layers
         self.shortcut = shortcut
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        total: torch.Tensor = self.layers(x) + self.shortcut(x)
-        return total
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.layers(x) + self.shortcut(x)
 
 
 def _build_sequential(layers: tuple[Layer, ...], shapes: dict[str, Shape]) -> torch.nn.Sequential:
@@ -592,9 +582,8 @@ class _Traceable(torch.nn.Module):
         self.native = native
         self._function = function
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        logits: torch.Tensor = self._function(x)
-        return logits
+    def forward(self, x: torch.Tensor) -> Any:
+        return self._function(x)
 
 
 class _Trainer(Trainer):

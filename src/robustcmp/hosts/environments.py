@@ -112,8 +112,7 @@ def describe(name: str) -> dict[str, str]:
         raise unknown("host", name, known())
     if not is_ready(name):
         raise UsageError(f"the host {name!r} has no environment yet. Create it with: robustcmp hosts create {name}")
-    description: dict[str, str] = json.loads((directory() / name / READY).read_text(encoding="utf-8"))
-    return description
+    return dict(json.loads((directory() / name / READY).read_text(encoding="utf-8")))
 
 
 def start(name: str) -> HostProcess:
@@ -211,10 +210,7 @@ def create(
         say(f"creating an environment for {name} with {interpreter}")
         _run(name, [interpreter, "-I", "-m", "venv", str(path)])
         pip = [str(path / PYTHON), "-I", "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
-        try:
-            _run(name, [*pip, "--require-hashes", "--requirement", str(setup.requirements)])
-        except HostError as error:
-            raise HostError(f"{error}\n{setup.advice}".strip()) from None
+        _run(name, [*pip, "--require-hashes", "--requirement", str(setup.requirements)], setup.advice)
         shutil.copy(setup.script, path / SCRIPT)
         shutil.copy(setup.requirements, path / REQUIREMENTS)
         host = run(name, path / PYTHON, setup.script, setup.arguments)
@@ -305,11 +301,11 @@ def _read_version(python: str) -> str:
     return version if kind == "CPython" else ""
 
 
-def _run(name: str, command: list[str]) -> None:
-    """Run a tool."""
+def _run(name: str, command: list[str], advice: str = "") -> None:
+    """Run a tool; `advice` is what to say where it fails."""
     status, output, errors = processes.run(command)
     if status:
-        tail = "\n".join((output + errors).strip().splitlines()[-15:])
+        tail = "\n".join([*(output + errors).strip().splitlines()[-15:], advice]).strip()
         raise HostError(
             f"the environment of {name} cannot be created. Last output of {' '.join(command[:4])} …:\n{tail}"
         )

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ..errors import HostError
 from ..processes import Process
-from .protocol import MEMORY, MEMORY_SIZE, VERSION, Channel, Closed, ProtocolError
+from .protocol import MEMORY, MEMORY_SIZE, Channel, Closed, ProtocolError
 from .variables import select_variables
 
 START_SECONDS = 300.0  # frameworks take long to import, most of all the first time and beside other work
@@ -48,7 +48,7 @@ class HostProcess:
     Raises
     ------
     HostError
-        It cannot be started, does not greet in time, or speaks another version of the protocol.
+        It cannot be started, or does not greet in time.
     """
 
     def __init__(
@@ -77,19 +77,8 @@ class HostProcess:
         self._channel = Channel(ours)
         self.close = weakref.finalize(self, _end, self._channel, self._process)
         self.greeting, _ = self._converse("greet", start_seconds)
-        if self.greeting.get("protocol") != VERSION:
-            self.close()
-            raise HostError(
-                f"the host {name} speaks version {self.greeting.get('protocol')} of the protocol, expected {VERSION}. "
-                "A host's file should end with serve() of the protocol module next to it."
-            )
         if self.greeting.get("shares_memory") is True:
             self._channel.memory = memory
-
-    @property
-    def pid(self) -> int:
-        """The process's number."""
-        return self._process.pid
 
     @property
     def alive(self) -> bool:

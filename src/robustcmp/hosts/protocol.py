@@ -29,7 +29,6 @@ from typing import Any, Dict, List, Optional, Tuple
 
 import numpy as np
 
-VERSION = 1
 MAGIC = b"RCMP"
 DTYPES = ("float32", "float64", "int64", "uint8")
 MOST_HEADER = 2**22  # bytes
@@ -88,7 +87,10 @@ class Channel:
         if len(header) > MOST_HEADER or total > MOST_ARRAYS:
             raise ProtocolError(f"the message is too large: a header of {len(header)} bytes and arrays of {total}")
         if memory is not None:
-            _lay(parts, memory)
+            position = 0
+            for part in parts:
+                np.frombuffer(memory, part.dtype, part.size, position)[:] = part.reshape(-1)
+                position += part.nbytes
             parts = []
         try:
             self._socket.settimeout(seconds)
@@ -176,14 +178,6 @@ def _count_bytes(name: str, dtype: str, shape: List[int]) -> int:
     raise ProtocolError(f"the array {name!r} cannot be: {dtype} of the shape {shape}")
 
 
-def _lay(arrays: List[Array], memory: mmap.mmap) -> None:
-    """Put arrays into memory, one after another."""
-    position = 0
-    for array in arrays:
-        np.frombuffer(memory, array.dtype, array.size, position)[:] = array.reshape(-1)
-        position += array.nbytes
-
-
 class Network:
     """A network in a host; a framework's file ends with ``serve(ItsNetwork)``, a subclass.
 
@@ -258,7 +252,6 @@ def serve(network: Any) -> None:
     memory = mmap.mmap(int(os.environ[MEMORY]), MEMORY_SIZE) if MEMORY in os.environ else None
     channel = Channel(connection)
     greeting = {
-        "protocol": VERSION,
         "shares_memory": memory is not None,
         "framework": network.framework,
         "version": str(network.version),

@@ -10,6 +10,7 @@ from typing import Any, List
 
 import numpy as np
 import torch
+import torch.ao.quantization.fx._decomposed  # the operators of programs in int8, which it registers
 from protocol import Array, Arrays, Network, serve
 
 CHANNELS = (3, 1, 4)

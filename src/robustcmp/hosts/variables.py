@@ -34,14 +34,6 @@ NAMES = (
     "LDFLAGS",
     "XDG_CACHE_HOME",
     "XDG_CONFIG_HOME",
-    # Windows.
-    "SYSTEMROOT",
-    "SYSTEMDRIVE",
-    "COMSPEC",
-    "PATHEXT",
-    "USERPROFILE",
-    "APPDATA",
-    "LOCALAPPDATA",
     # Frameworks.
     "THEANORC",
     "THEANO_FLAGS",

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import eagerpy as ep
 
@@ -20,7 +20,7 @@ SEEDED = ("torch", "tensorflow")  # where a pass draws from global generators, w
 
 
 def averaged(model: Model, *, passes: int = 16, seed: int = 0) -> Model:
-    """Return a model whose answer is the mean over passes of a randomised one, each with draws of its own.
+    """Return a model that answers with the mean of a random model over several passes.
 
     It is the expectation over transformations of Athalye et al. (2018, arXiv:1802.00420), estimated with draws that are
     the same in every query: an ensemble of `passes` deterministic networks. Its logits are a function of the seed and
@@ -93,7 +93,6 @@ def averaged(model: Model, *, passes: int = 16, seed: int = 0) -> Model:
     other = copy.copy(model)
     other._model = _MeanOfPasses(model, passes, seed)
     other.outputs = "logits"
-    other.traceable = False
     other.info = model.info | {"averaged": {"passes": passes, "seed": seed}}
     return other
 
@@ -135,5 +134,4 @@ class _MeanOfPasses:
                     f"{tuple(answer.shape)}"
                 )
             answers.append(answer)
-        logits: ep.Tensor = ep.stack(answers)
-        return logits
+        return cast(ep.Tensor, ep.stack(answers))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import time
+import timeit
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
+
+from ..data.arrays import Images
 
 if TYPE_CHECKING:
     from .classifier import Classifier
@@ -23,17 +25,17 @@ OWN_SECONDS = 5e-4
 LARGEST_BATCH = 2**26  # bytes of one batch in float64; an attack holds a few such arrays
 
 
-def default_batch_size(images: NDArray[np.float32]) -> int:
+def default_batch_size(images: Images) -> int:
     """Return how many such images an attack asks at once where nothing was measured."""
     return min(DEFAULT_BATCH_SIZE, largest_batch_size(images))
 
 
-def largest_batch_size(images: NDArray[np.float32]) -> int:
+def largest_batch_size(images: Images) -> int:
     """Return how many such images take 64 MiB in float64."""
     return max(1, LARGEST_BATCH // (8 * math.prod(images.shape[1:])))
 
 
-def measure_batch_size(classifier: Classifier, images: NDArray[np.float32], seconds: float = 0.1) -> int:
+def measure_batch_size(classifier: Classifier, images: Images, seconds: float = 0.1) -> int:
     """Return the smallest batch size with which an attack asks nearly as fast as with the best, bounded by memory.
 
     It is a power of two from 32 to 1024, or smaller for images so large that 32 of them take more than 64 MiB in
@@ -55,29 +57,25 @@ def measure_batch_size(classifier: Classifier, images: NDArray[np.float32], seco
     return min(size for size, rate in rates.items() if rate >= 0.97 * max(rates.values()))
 
 
-def _image_seconds(classifier: Classifier, images: NDArray[np.float32]) -> float:
+def _image_seconds(classifier: Classifier, images: Images) -> float:
     """Return about how long one more image of a small batch takes, without what a call takes by itself."""
     if classifier.image_seconds is None:
 
         def least_seconds(size: int) -> float:
             batch = images[np.arange(size) % len(images)]
-            ends = [time.perf_counter()]
-            for _ in range(2):
-                classifier.forward(batch)
-                ends.append(time.perf_counter())
-            return float(np.diff(ends).min())
+            return min(timeit.repeat(lambda: classifier.forward(batch), timer=time.perf_counter, number=1, repeat=2))
 
         # Both sizes were asked before, as new ones may be compiled.
         classifier.image_seconds = max(0.0, least_seconds(FEW) - least_seconds(1)) / (FEW - 1)
     return classifier.image_seconds
 
 
-def is_slow(classifier: Classifier, images: NDArray[np.float32]) -> bool:
+def is_slow(classifier: Classifier, images: Images) -> bool:
     """Return whether checks should ask as few images as possible."""
     return _image_seconds(classifier, images) > SLOW
 
 
-def measure_rate(classifier: Classifier, images: NDArray[np.float32], size: int, seconds: float) -> float:
+def measure_rate(classifier: Classifier, images: Images, size: int, seconds: float) -> float:
     """Return how many images a second are answered in batches of a size, by all workers, over so many seconds.
 
     A network of which one batch seems to take longer is asked smaller ones: that it does is a guess from a few images,
@@ -89,7 +87,7 @@ def measure_rate(classifier: Classifier, images: NDArray[np.float32], size: int,
     return _time_batches(classifier, images, size, seconds)
 
 
-def _time_batches(classifier: Classifier, images: NDArray[np.float32], size: int, seconds: float) -> float:
+def _time_batches(classifier: Classifier, images: Images, size: int, seconds: float) -> float:
     """Return how many images a second are answered in batches of a size, by all workers, measured over some seconds."""
     batch = images[np.arange(size) % len(images)]
 

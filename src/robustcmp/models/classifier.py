@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import frameworks
+from ..data.arrays import Images
 from ..errors import ModelError, RobustcmpError, UsageError, check_count
 from ..files import digest
 from ..frameworks import DataFormat
@@ -74,12 +75,13 @@ class Classifier:
             )
         if batch_size is not None:
             check_count("batch_size", batch_size)
+        inner = unwrap(model)
         if like is None:
-            like = _dummy(model)
+            like = inner.dummy.raw if hasattr(inner, "dummy") else np.zeros(0, np.float32)  # as foolbox.NumPyModel
         self.model = model
         self.batch_size = batch_size or DEFAULT_BATCH_SIZE
         self.bounds: tuple[float, float] = (float(model.bounds[0]), float(model.bounds[1]))
-        self.framework = frameworks.recognise(like, getattr(unwrap(model), "native", None))
+        self.framework = frameworks.recognise(like, getattr(inner, "native", None))
         self.data_format: DataFormat = getattr(model, "data_format", self.framework.data_format)
         self.workers = 1
         self.at_once: int | None = None
@@ -94,7 +96,7 @@ class Classifier:
 
     # variants ----------------------------------------------------------------------------------------------------
 
-    def compile(self, images: NDArray[np.float32]) -> Classifier:
+    def compile(self, images: Images) -> Classifier:
         """Return a classifier that asks a compiled snapshot of the model, from as many threads as there are cores.
 
         A model that cannot be traced, that answers otherwise once it is (by more than 1e-5, or for another number of
@@ -109,7 +111,7 @@ class Classifier:
         some = images[: min(len(images), self.batch_size, COMPARED)]
         other = copy.copy(self)
         try:
-            if not getattr(unwrap(self.model), "traceable", True):
+            if "averaged" in getattr(unwrap(self.model), "info", ()):
                 raise ModelError("a call seeds a random generator, which compiled code would not repeat")
             native = getattr(unwrap(self.model), "native", None)
             generators = self.framework.generator_states()
@@ -133,7 +135,7 @@ class Classifier:
         other.traced = some
         return other
 
-    def _check_writes_nothing(self, native: Any, images: NDArray[np.float32]) -> None:
+    def _check_writes_nothing(self, native: Any, images: Images) -> None:
         """Raise `ModelError` for a network that keeps what it computes, where calls from other threads write, too."""
         before = self.framework.state(native)
         if not before:
@@ -156,26 +158,26 @@ class Classifier:
         other._fits = [batch_size]
         return other
 
-    def with_batch_size_for(self, images: NDArray[np.float32], batch_size: int | None) -> Classifier:
+    def with_batch_size_for(self, images: Images, batch_size: int | None) -> Classifier:
         """Return the same classifier with a batch size of the caller's, or else with one that suits such images."""
         return self.with_batch_size(batch_size or default_batch_size(images))
 
     # asking ------------------------------------------------------------------------------------------------------
 
-    def logits(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
+    def logits(self, images: Images) -> NDArray[np.float32]:
         """Return the logits (N, K) of images (N, H, W, C)."""
         return _check_rows(self._join(self.forward, images))
 
-    def predict(self, images: NDArray[np.float32]) -> NDArray[np.int64]:
+    def predict(self, images: Images) -> NDArray[np.int64]:
         """Return the classes (N,) of images (N, H, W, C)."""
         return self.classes(self.forward, images)
 
-    def confirm(self, images: NDArray[np.float32]) -> NDArray[np.int64]:
+    def confirm(self, images: Images) -> NDArray[np.int64]:
         """Return the classes (N,) as `predict`, by the model's own computation where a snapshot has another order."""
         exact = getattr(self.function, "exact", self.function)
         return self.classes(lambda batch: self.ask(exact, self._to_layout(batch)), images)
 
-    def vjp(self, images: NDArray[np.float32], v: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
+    def vjp(self, images: Images, v: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
         """Return the gradient (N, H, W, C) of Σ v·logits with respect to the images; v (N, K) is held constant.
 
         Raises
@@ -188,7 +190,7 @@ class Classifier:
         return self._numpy_layout(self._join(self._pull_back, images, v.astype(np.float32)))
 
     def logits_and_vjp(
-        self, images: NDArray[np.float32], rise: Callable[..., tuple[NDArray[Any], NDArray[Any]]], *arrays: NDArray[Any]
+        self, images: Images, rise: Callable[..., tuple[NDArray[Any], NDArray[Any]]], *arrays: NDArray[Any]
     ) -> tuple[NDArray[np.float32], NDArray[Any], NDArray[np.float32]]:
         """Return logits (N, K), a loss (N,) and its gradient (N, H, W, C), in one pass where the framework can.
 
@@ -201,7 +203,7 @@ class Classifier:
         logits, loss, gradient = (np.concatenate(each) for each in zip(*parts, strict=True))
         return logits, loss, self._numpy_layout(gradient)
 
-    def forward(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
+    def forward(self, images: Images) -> NDArray[np.float32]:
         """Return what the model answers to one batch of images (N, H, W, C), unchecked."""
         return self.ask(self.function, self._to_layout(images))
 
@@ -228,8 +230,7 @@ class Classifier:
             return np.zeros(0, np.int64)
         logits = _check_rows(self._join(forward, *arrays))
         check_finite(logits)
-        classes: NDArray[np.int64] = logits.argmax(axis=1)
-        return classes
+        return np.asarray(logits.argmax(axis=1), np.int64)
 
     @property
     def on_gpu(self) -> bool:
@@ -280,19 +281,18 @@ class Classifier:
         """Keep the model's device from multiplying with fewer bits than float32 has, inside a ``with`` block."""
         return self.framework.full_precision(self._like)
 
-    def _pull_back(self, images: NDArray[np.float32], v: NDArray[np.float32]) -> NDArray[np.float32]:
+    def _pull_back(self, images: Images, v: NDArray[np.float32]) -> NDArray[np.float32]:
         pullback = self._pullback or self.framework.pullback(self.model)
         # A gradient in float16 drowns where v is small. By powers of two, scaling is exact.
         _, exponents = np.frexp(np.abs(v).max(axis=1))
         x, filled_v = self._fill(self._to_layout(images), np.ldexp(v, -exponents[:, None]))
         gradient = self.framework.vjp(pullback, x, filled_v, self._like)
-        scaled: NDArray[np.float32] = np.ldexp(gradient[: len(images)], exponents[:, None, None, None])
-        return scaled
+        return np.asarray(np.ldexp(gradient[: len(images)], exponents[:, None, None, None]))
 
     def _ask_and_pull_back(
         self,
         rise: Callable[..., tuple[NDArray[Any], NDArray[Any]]],
-        images: NDArray[np.float32],
+        images: Images,
         *arrays: NDArray[Any],
     ) -> tuple[NDArray[np.float32], NDArray[Any], NDArray[np.float32]]:
         n = len(images)
@@ -362,11 +362,11 @@ class Classifier:
 
     # side by side ------------------------------------------------------------------------------------------------
 
-    def largest_part(self, images: NDArray[np.float32]) -> int:
+    def largest_part(self, images: Images) -> int:
         """Return how many such images are worked on at once: as many as a batch has, and not fewer than by default."""
         return max(self.batch_size, default_batch_size(images))
 
-    def parts(self, images: NDArray[np.float32]) -> list[slice]:
+    def parts(self, images: Images) -> list[slice]:
         """Cut images into parts for `map`: equal ones, no larger than a batch, a multiple of the workers."""
         n = len(images)
         largest = self.largest_part(images)
@@ -487,14 +487,14 @@ def check_finite(logits: NDArray[np.float32], model: str = "the model") -> None:
         raise NotFiniteError(int(np.flatnonzero(~finite.all(axis=1))[0]), model)
 
 
-def make_refusal(model: str, images: NDArray[np.float32], error: Exception) -> ModelError:
+def make_refusal(model: str, images: Images, error: Exception) -> ModelError:
     """Return the error for images (N, H, W, C) that made a network raise an error of its own."""
     return ModelError(
         f"{model} does not accept images of shape {images.shape[1:]} (H, W, C): {type(error).__name__}: {error}"
     )
 
 
-def predict_named(model: str, classifier: Classifier, images: NDArray[np.float32]) -> NDArray[np.int64]:
+def predict_named(model: str, classifier: Classifier, images: Images) -> NDArray[np.int64]:
     """Return the classes (N,) of images (N, H, W, C); an error of the network's own becomes one that names it."""
     try:
         return classifier.predict(images)
@@ -512,8 +512,3 @@ def unwrap(model: Any) -> Any:
     while isinstance(model, fb.models.base.TransformBoundsWrapper):
         model = model._model
     return model
-
-
-def _dummy(model: Any) -> Any:
-    model = unwrap(model)
-    return model.dummy.raw if hasattr(model, "dummy") else np.zeros(0, np.float32)  # foolbox.NumPyModel has none

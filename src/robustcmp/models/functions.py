@@ -83,7 +83,7 @@ def wrap_functions(
         raise UsageError(f"logits should be a function of images, received {type(logits).__name__}")
     if isinstance(vjp, str) and vjp == FINITE_DIFFERENCES:
         _log.info("a gradient by finite differences takes 2·H·W·C questions an image, which no attack counts")
-        pullback: Pullback | None = FiniteDifferences(_check_answer(logits, "logits", rows, np.float64), lower, upper)
+        pullback: Pullback | None = _FiniteDifferences(_check_answer(logits, "logits", rows, np.float64), lower, upper)
     elif vjp is None or callable(vjp):
         pullback = None if vjp is None else _check_answer(vjp, "vjp")
     else:
@@ -124,7 +124,7 @@ def _check_answer(
     return check
 
 
-class FiniteDifferences:
+class _FiniteDifferences:
     """The vector-Jacobian product by central differences, an image at a time; one-sided ones at the bounds.
 
     The bounds are those of the images that the logits are asked about: numbers, or arrays that broadcast with an image.

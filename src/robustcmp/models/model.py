@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import frameworks
-from ..data.arrays import check_data_format, check_unit_images
+from ..data.arrays import Images, check_data_format, check_unit_images
 from ..errors import ModelError, UsageError, unknown
 from ..frameworks import DataFormat, Device
 from ..networks.architecture import Architecture
@@ -45,8 +45,6 @@ class Model(fb.models.base.ModelWithPreprocessing):
         The bounds and the preprocessing that it was wrapped with, which `transform_bounds` leaves as they are.
     architecture : Architecture, optional
         The network design, where `native` was built from it; None for your own network.
-    traceable : bool
-        Whether a compiled snapshot of it answers as it does; not where a call seeds the draws.
     """
 
     def __init__(
@@ -70,18 +68,17 @@ class Model(fb.models.base.ModelWithPreprocessing):
         self.info = info or {}
         self.native = native
         self.architecture: Architecture | None = None
-        self.traceable = True
 
     def __call__(self, inputs: Any) -> Any:
         return _as_logits(super().__call__(inputs), self.outputs)
 
     def transform_bounds(self, *arguments: Any, **more: Any) -> fb.models.base.Model:
-        """Return the model with other bounds, as Foolbox does, with tensors of which gradients can be taken."""
+        """Return the model with other bounds, as Foolbox does; gradients pass through the change."""
         with frameworks.recognise(self.dummy.raw).full_precision(self.dummy.raw):
             return super().transform_bounds(*arguments, **more)
 
     def without_preprocessing(self, inputs: Any) -> Any:
-        """Return the logits of tensors that are what the network itself takes."""
+        """Return the logits for tensors that are preprocessed already."""
         return _as_logits(self._model(inputs), self.outputs)
 
     @property
@@ -121,7 +118,7 @@ class FunctionsModel(Model):
         UsageError
             torch is not installed.
         """
-        torch = frameworks.get_framework("torch")
+        torch: Any = frameworks.get_framework("torch")
         function, dummy = torch.through(super().__call__, self.vjp)
         return Model(function, torch.name, (self.bounds[0], self.bounds[1]), dummy, self.data_format, info=self.info)
 
@@ -135,7 +132,7 @@ class FunctionsModel(Model):
             'it. Use single pixel or boundary, or pass vjp=; vjp="finite-differences" asks the model instead.'
         )
 
-    def vjp(self, images: NDArray[np.float32], v: NDArray[np.float32]) -> NDArray[np.float32]:
+    def vjp(self, images: Images, v: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the gradient (N, H, W, C) of Σ v·logits with respect to images within the model's bounds.
 
         Raises
@@ -325,7 +322,7 @@ def check_preprocessing(preprocessing: dict[str, Any] | None) -> dict[str, Any] 
 
 def predict(
     model: fb.models.base.Model,
-    images: NDArray[np.float32],
+    images: Images,
     *,
     batch_size: int | None = None,
     data_format: DataFormat | None = None,
@@ -370,7 +367,7 @@ def predict(
 # the network without its wrapper, for checks of what that should not change ------------------------------------------
 
 
-def predict_outside(classifier: Classifier, images: NDArray[np.float32]) -> NDArray[np.int64]:
+def predict_outside(classifier: Classifier, images: Images) -> NDArray[np.int64]:
     """Return the classes (N,) that the network itself gives to images, without Foolbox, compilation or batches.
 
     The network is called once, as it is, with tensors in its own layout: the images scaled to the bounds that it was
@@ -392,8 +389,7 @@ def predict_outside(classifier: Classifier, images: NDArray[np.float32]) -> NDAr
     if not isinstance(model, Model):
         raise ModelError("the model was not wrapped by robustcmp, so its network is not known")
     logits = classifier.ask(model.without_preprocessing, preprocess(classifier, images, *model.wrapped_as))
-    classes: NDArray[np.int64] = logits.argmax(axis=1)
-    return classes
+    return np.asarray(logits.argmax(axis=1), np.int64)
 
 
 def logits_outside(classifier: Classifier, model: Model, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -403,7 +399,7 @@ def logits_outside(classifier: Classifier, model: Model, inputs: NDArray[np.floa
 
 
 def preprocess(
-    classifier: Classifier, images: NDArray[np.float32], bounds: tuple[float, float], preprocessing: dict[str, Any]
+    classifier: Classifier, images: Images, bounds: tuple[float, float], preprocessing: dict[str, Any]
 ) -> NDArray[np.float32]:
     """Return images (N, H, W, C) in [0, 1] as a network gets them that is wrapped so, in its own layout."""
     low, high = bounds

@@ -8,7 +8,7 @@ import foolbox as fb
 import numpy as np
 from numpy.typing import NDArray
 
-from ..data.arrays import UNIT_BOUNDS, check_labels
+from ..data.arrays import UNIT_BOUNDS, Images, Labels, check_labels
 from ..errors import HostError, ModelError
 from .batches import is_slow
 from .classifier import Classifier, check_finite, make_refusal, unwrap
@@ -39,7 +39,7 @@ STEADY = (
 )
 
 
-def check_model(name: str, classifier: Classifier, images: NDArray[np.float32], labels: NDArray[np.int64]) -> bool:
+def check_model(name: str, classifier: Classifier, images: Images, labels: Labels) -> bool:
     """Ask a model about a few images and raise unless its answers are those of a classifier giving logits.
 
     Returns
@@ -67,7 +67,15 @@ def check_model(name: str, classifier: Classifier, images: NDArray[np.float32], 
         raise ModelError(f"model {name!r} is not a classifier that returns logits: {error}") from error
     except Exception as error:
         raise make_refusal(f"model {name!r}", some, error) from error
-    alone = _alone(name, classifier, some)
+    try:
+        alone = classifier.with_batch_size(1).logits(some[:ALONE])
+    except HostError:
+        raise
+    except Exception as error:
+        raise ModelError(
+            f"model {name!r} answers {len(some)} images at once, but not one alone: {type(error).__name__}: {error}. "
+            "It should answer each image by itself: call model.eval(), and train batch norm with running statistics."
+        ) from error
     if alone.shape[1:] != logits.shape[1:]:
         raise ModelError(
             f"model {name!r} should return logits (1, {logits.shape[1]}) for one image, as it returns "
@@ -91,7 +99,7 @@ def check_model(name: str, classifier: Classifier, images: NDArray[np.float32], 
     return _check_batches(name, classifier, some, together, alone, 2 * float(np.abs(logits - again).max()))
 
 
-def _check_outputs(name: str, classifier: Classifier, images: NDArray[np.float32], logits: NDArray[np.float32]) -> None:
+def _check_outputs(name: str, classifier: Classifier, images: Images, logits: NDArray[np.float32]) -> None:
     """Raise `ModelError` where answers are not what the model was wrapped for."""
     outputs = getattr(unwrap(classifier.model), "outputs", "logits")
     if outputs == "binary-probability" and not (np.exp(logits).sum(axis=1) < 1 + ROUNDING).all():
@@ -127,23 +135,10 @@ def _check_outputs(name: str, classifier: Classifier, images: NDArray[np.float32
     )
 
 
-def _alone(name: str, classifier: Classifier, images: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the logits of the first images, each asked alone."""
-    try:
-        return classifier.with_batch_size(1).logits(images[:ALONE])
-    except HostError:
-        raise
-    except Exception as error:
-        raise ModelError(
-            f"model {name!r} answers {len(images)} images at once, but not one alone: {type(error).__name__}: {error}. "
-            "It should answer each image by itself: call model.eval(), and train batch norm with running statistics."
-        ) from error
-
-
 def _check_batches(
     name: str,
     classifier: Classifier,
-    images: NDArray[np.float32],
+    images: Images,
     together: NDArray[np.float32],
     alone: NDArray[np.float32],
     noise: float,
@@ -172,7 +167,7 @@ def _check_batches(
 
 
 def check_gradient(
-    name: str, classifier: Classifier, images: NDArray[np.float32]
+    name: str, classifier: Classifier, images: Images
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Return weights v of the logits of the first images, and the gradients of Σ v·logits.
 

@@ -163,8 +163,7 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def description(self) -> dict[str, Any]:
         """The whole design in JSON's types, as it is stored beside weights."""
-        fields: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self))
-        return fields
+        return dict(msgspec.json.decode(msgspec.json.encode(self)))
 
     @property
     def weight_shapes(self) -> dict[str, Shape]:

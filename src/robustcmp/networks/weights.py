@@ -10,8 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -76,20 +75,6 @@ def most_bytes(architecture: Architecture | None) -> int:
     return BESIDE + 2 * 4 * sum(map(math.prod, architecture.weight_shapes.values()))
 
 
-@contextmanager
-def _weights_errors(path: Path) -> Iterator[None]:
-    """Raise `WeightsError` for what is wrong with a file of weights."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise WeightsError(f"no weights file at {path}") from None
-    except SealError as error:
-        raise WeightsError(
-            f"{path} is not a weights file of robustcmp, or it is broken ({error}). "
-            "Delete it and train again, or copy it again."
-        ) from None
-
-
 def read_weights(path: Path, architecture: Architecture | None = None, most: int | None = None) -> WeightsFile:
     """Read a weights file and check it.
 
@@ -108,13 +93,21 @@ def read_weights(path: Path, architecture: Architecture | None = None, most: int
         The file is missing, is no HDF5, is truncated, has other bytes than its SHA-256 says, or has the weights of
         another network.
     """
-    with _weights_errors(path), sealed.open_hdf5(path, KIND, limit=most or most_bytes(architecture)) as file:
-        file.check_plain(file.arrays)
-        if architecture is not None:  # before any array is read: a small file can declare large ones
-            check_shapes(_group(file, "weights"), architecture, str(path))
-        weights = {name: file.array(f"weights/{name}", np.float32) for name in _group(file, "weights")}
-        curves = {name: file.array(f"curves/{name}", np.float64) for name in _group(file, "curves")}
-        metadata: dict[str, Any] = json.loads(file.attribute("metadata"))
+    try:
+        with sealed.open_hdf5(path, KIND, limit=most or most_bytes(architecture)) as file:
+            file.check_plain(file.arrays)
+            if architecture is not None:  # before any array is read: a small file can declare large ones
+                check_shapes(_group(file, "weights"), architecture, str(path))
+            weights = {name: file.array(f"weights/{name}", np.float32) for name in _group(file, "weights")}
+            curves = {name: file.array(f"curves/{name}", np.float64) for name in _group(file, "curves")}
+            metadata: dict[str, Any] = json.loads(file.attribute("metadata"))
+    except FileNotFoundError:
+        raise WeightsError(f"no weights file at {path}") from None
+    except SealError as error:
+        raise WeightsError(
+            f"{path} is not a weights file of robustcmp, or it is broken ({error}). "
+            "Delete it and train again, or copy it again."
+        ) from None
     if architecture is not None:
         trained = metadata.get("architecture", architecture.description)
         if trained != architecture.description:

@@ -32,6 +32,7 @@ class _About(msgspec.Struct):
     recipe: str | None = None
     command: str | None = None
     data_notes: list[str] = []
+    classes: list[str] = []
 
 
 class _Suite(msgspec.Struct):
@@ -81,7 +82,6 @@ class _Model(msgspec.Struct):
     failed: dict[str, str] = {}
     rounded: dict[str, Share] = {}  # success of each attack once its images are saved in 8 bits
     source_gradient: list[str] = []
-    own_differences: list[str] = []
 
 
 class _Environment(msgspec.Struct):
@@ -201,8 +201,8 @@ class SuiteFile(msgspec.Struct, forbid_unknown_fields=True):
 def suite_names() -> list[str]:
     """Return the names of the suites that ship.
 
-    >>> suite_names()
-    ['autoattack', 'autoattack-l2', 'boundary-long', 'control', 'gate', 'guo2019', 'reference', 'smoke']
+    >>> "guo2019" in suite_names()
+    True
     """
     return sorted(file.name.removesuffix(".toml") for file in SHIPPED.iterdir() if file.name.endswith(".toml"))
 

@@ -92,14 +92,11 @@ def seconds(value: float) -> str:
     >>> [seconds(value) for value in (1.3, 0.01234, 0.000567, 250)]
     ['1.30 s', '12.3 ms', '567 µs', '4 min 10 s']
     """
+    if not math.isfinite(value):
+        return number(value)
     if value == 0:
         return "0 s"
-    return duration(value) if LONG <= value < math.inf else f"{in_unit(value, value)}{_unit_of(value)}"
-
-
-def _unit_of(value: float) -> str:
-    """Write the unit of a time, after a space; nothing where it is not known."""
-    return f" {_unit(value)[1]}" if math.isfinite(value) else ""
+    return duration(value) if value >= LONG else f"{in_unit(value, value)} {_unit(value)[1]}"
 
 
 def in_unit(value: float, like: float) -> str:

@@ -1,4 +1,4 @@
-"""The answer of a gate: on a screen, as Markdown, and as JUnit XML."""
+"""The answer of a gate: on a screen, as Markdown, as JUnit XML, and on the page of its run."""
 
 from __future__ import annotations
 
@@ -9,18 +9,29 @@ from xml.etree import ElementTree
 import msgspec
 
 from ..analysis.gate import AccuracyVerdict, AttackVerdict, Gate
+from ..analysis.results import Results
 from .format import percent, plural
 from .layout import Column, Table, names, write_markdown, write_text
+from .page import SECTIONS, Block, Section, render_page
+from .words import describe_setting, title
 
 
 def to_text(gate: Gate, width: int | None = None, color: bool = False) -> str:
     """Return the answer for a terminal."""
-    return write_text(_say_outcome(gate), [], [_table(gate)], _notes(gate), width, color).rstrip()
+    return write_text(_say_outcome(gate), [], _tables(gate), _notes(gate), width, color).rstrip()
 
 
 def to_markdown(gate: Gate) -> str:
     """Return the answer for the summary of a job."""
-    return write_markdown([_say_outcome(gate)], [_table(gate)], _notes(gate))
+    return write_markdown([_say_outcome(gate)], _tables(gate), _notes(gate))
+
+
+def to_html(gate: Gate, results: Results) -> str:
+    """Return the page of a run with the answer of its gate at the top."""
+    blocks = [Block("answer", _say_outcome(gate)), Block("list", _notes(gate))]
+    blocks += [Block("table", table) for table in _tables(gate)]
+    section = Section("gate", "The gate", "", lambda _results, _pictures: blocks)
+    return render_page([section, *SECTIONS], results, title(results), describe_setting(results))
 
 
 def to_json(gate: Gate) -> str:
@@ -30,19 +41,19 @@ def to_json(gate: Gate) -> str:
 
 def _say_outcome(gate: Gate) -> str:
     """Return the answer in one sentence."""
-    new = ", ".join(verdict.model for verdict in gate.accuracies)
+    models = [verdict.model for verdict in gate.accuracies]
+    new = f"{', '.join(models)} {'is' if len(models) == 1 else 'are'}"
     margin = _points(gate.margin)
     if gate.outcome == "easier":
         worse = [f"{verdict.model} under {verdict.attack}" for verdict in gate.attacks if verdict.answer == "easier"]
         return f"Not passed: easier to fool than {gate.baseline} by more than {margin}: {', '.join(worse)}."
     if gate.outcome == "less accurate":
         worse = [verdict.model for verdict in gate.accuracies if verdict.answer == "worse"]
-        return (
-            f"Not passed: less accurate than {gate.baseline} by more than {_points(gate.accuracy_margin)}: {worse[0]}."
-        )
+        more = _points(gate.accuracy_margin)
+        return f"Not passed: less accurate than {gate.baseline} by more than {more}: {', '.join(worse)}."
     if gate.outcome == "passed":
-        return f"Passed: {new} is not easier to fool than {gate.baseline} (margin {margin})."
-    return f"Not shown that {new} is not easier to fool than {gate.baseline} (margin {margin})."
+        return f"Passed: {new} not easier to fool than {gate.baseline} (margin {margin})."
+    return f"Not shown that {new} not easier to fool than {gate.baseline} (margin {margin})."
 
 
 def _explain_attack(verdict: AttackVerdict) -> str:
@@ -59,47 +70,51 @@ def _explain_attack(verdict: AttackVerdict) -> str:
 
 
 def _explain_accuracy(gate: Gate, verdict: AccuracyVerdict) -> str:
-    """Return what was found about clean accuracy."""
-    found = (
+    """Return what is shown about clean accuracy."""
+    rates = (
         f"Clean accuracy {100 * verdict.baseline_accuracy:.1f} % and {100 * verdict.accuracy:.1f} % ({verdict.model})"
     )
     if verdict.answer == "holds":
-        return f"{found}: at most {_points(max(verdict.high, 0))} lower."
+        return f"{rates}: at most {_points(max(verdict.high, 0))} lower."
     if verdict.answer == "worse":
-        return f"{found}: at least {_points(verdict.low)} lower."
+        return f"{rates}: at least {_points(verdict.low)} lower."
     return (
-        f"{found}: {plural(verdict.images, 'image')} do not show that it holds within {_points(gate.accuracy_margin)}."
+        f"{rates}: {plural(verdict.images, 'image')} do not show that it holds within {_points(gate.accuracy_margin)}."
     )
 
 
-def _table(gate: Gate) -> Table:
-    """Return a row for each new model and attack, with the upper bound of the difference."""
-    rates = [Column("baseline", percent), Column("new", percent)]
-    differences = [Column("difference", _signed_points), Column("at most", _signed_points)]
-    columns = [*names("model", "attack"), *rates, *differences, *names("answer")]
+def _tables(gate: Gate) -> list[Table]:
+    """Return a table for each new model with a row for each attack, fit for 80 columns."""
+    return [_table(gate, accuracy.model) for accuracy in gate.accuracies]
+
+
+def _table(gate: Gate, model: str) -> Table:
+    verdicts = [verdict for verdict in gate.attacks if verdict.model == model]
+    rates = [Column("old", percent), Column("new", percent)]
+    differences = [Column("points more", _signed_points), Column("at most", _signed_points)]
+    columns = [*names("attack"), *rates, *differences, *names("answer")]
     rows: list[tuple[Any, ...]] = [
-        (
-            verdict.model,
-            verdict.attack,
-            verdict.baseline_rate,
-            verdict.rate,
-            verdict.difference,
-            verdict.high,
-            verdict.answer,
-        )
-        for verdict in gate.attacks
+        (verdict.attack, verdict.baseline_rate, verdict.rate, verdict.difference, verdict.high, verdict.answer)
+        for verdict in verdicts
     ]
-    if any(verdict.rounded is not None for verdict in gate.attacks):
+    if any(verdict.rounded is not None for verdict in verdicts):
         columns.append(Column("both in 8 bits", _write_rounded))
-        rows = [(*row, verdict) for row, verdict in zip(rows, gate.attacks, strict=True)]
-    title = f"Images fooled, and by how many points more of the new model (95 % upper bound; baseline {gate.baseline})"
-    return Table(title, columns, rows)
+        rows = [(*row, verdict) for row, verdict in zip(rows, verdicts, strict=True)]
+    return Table(f"Images fooled, of {gate.baseline} and {model} (at most: 95 % upper bound)", columns, rows)
 
 
 def _notes(gate: Gate) -> list[str]:
     """Return what stands below the table."""
-    accuracies = [_explain_accuracy(gate, verdict) for verdict in gate.accuracies]
-    return [*accuracies, *filter(None, map(_explain_attack, gate.attacks))]
+    lines = [_explain_accuracy(gate, verdict) for verdict in gate.accuracies]
+    for verdict in gate.attacks:
+        if explanation := _explain_attack(verdict):
+            lines.append(f"{verdict.model}, {explanation}" if len(gate.accuracies) > 1 else explanation)
+        if verdict.gradient_of:
+            lines.append(
+                f"{verdict.attack} follows the gradient of {verdict.gradient_of}, which answers differently than "
+                f"{verdict.model}: a gradient of its own might fool more images."
+            )
+    return lines
 
 
 def write_junit(gate: Gate) -> str:

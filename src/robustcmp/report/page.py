@@ -343,15 +343,16 @@ def _gallery(results: Results, _pictures: Pictures | None) -> list[Block]:
     if not attacks:
         return [Block("text", NO_GALLERY)]
     images = max(2, min(MOST_IMAGES, TILES // (len(attacks) * len(results.models))))
-    chosen = [row for attack in attacks for row in choose_outcomes(results, attack, images)]
-    rows = [_gallery_row(results, row) for row in chosen if any(outcome.is_fooled for outcome in row)]
+    outcomes = [row for attack in attacks for row in choose_outcomes(results, attack, images)]
+    chosen = [row for row in outcomes if any(outcome.is_fooled for outcome in row)]
+    rows = [_gallery_row(results, row) for row in chosen]
     if not rows:
         return [Block("text", NOTHING_FOOLED)]
     rows.sort(key=lambda row: -sum(tile["outcome"] == "fooled" for tile in row["tiles"]))
     choices = {
         "attack": [attack for attack in attacks if any(row["attack"] == attack for row in rows)],
         "model": results.models,
-        "class": [str(label) for label in sorted({row["label"] for row in rows})],
+        "class": [_name_class(results, label) for label in sorted({row[0].label for row in chosen})],
         "outcome": ["fooled", "held"],
     }
     return [Block("gallery", {"rows": rows, "choices": choices})]
@@ -363,14 +364,14 @@ def _gallery_row(results: Results, row: Sequence[Outcome]) -> dict[str, Any]:
     norm = NORMS[results.attack_records[first.attack].norm]
     return {
         "attack": first.attack,
-        "label": first.label,
+        "label": _name_class(results, first.label),
         "image": int(results.arrays["image"][first.position]),
         "clean": png(first.clean),
         "tiles": [
             {
                 "model": outcome.model,
                 "outcome": "fooled" if outcome.is_fooled else "held",
-                "taken_for": outcome.taken_for,
+                "taken_for": _name_class(results, outcome.taken_for),
                 "distance": f"{norm} {distance(outcome.distance)}" if outcome.is_fooled else "",
                 "adversarial": png(outcome.adversarial),
                 "perturbation": png(outcome.perturbation) if outcome.is_fooled else None,
@@ -378,6 +379,12 @@ def _gallery_row(results: Results, row: Sequence[Outcome]) -> dict[str, Any]:
             for outcome in row
         ],
     }
+
+
+def _name_class(results: Results, label: int) -> str:
+    """Return what a class is called: its number, where its name is not known."""
+    class_names: list[str] = results.manifest["about"].get("classes", [])
+    return class_names[label] if 0 <= label < len(class_names) else str(label)
 
 
 def _tables(results: Results, _pictures: Pictures | None) -> list[Block]:
@@ -424,7 +431,7 @@ SECTIONS = (
         "trainings",
         "Every training",
         LEADS["trainings"],
-        _plot(plots.trainings.draw, "every training", lambda results: results.attacks),
+        _plot(plots.trainings.draw, "every training", plots.trainings.that_ran),
     ),
     Section("gallery", "Gallery", LEADS["gallery"], _gallery),
     Section(

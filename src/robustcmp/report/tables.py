@@ -5,17 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Hashable
 from itertools import combinations, product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..analysis.deployments import DEPLOYED_MARGIN, OWN_DIFFERENCES, SOURCE, SUCCESS
+import pandas
+
+from ..analysis.deployments import DEPLOYED_MARGIN, SOURCE, SUCCESS
 from ..analysis.figures import deviate, find_failed_starts
 from ..analysis.indicator import find_published_rates, find_variants, indicator_terms, robustness_indicator
 from ..analysis.outcomes import split_variance
 from ..analysis.results import Results
-from ..analysis.significance import ALL, ALPHA, OF_DISTANCES, of_distances
+from ..analysis.significance import ALL, OF_DISTANCES, of_distances
 from ..analysis.statistics import Interval
+from ..analysis.statistics.foundations import ALPHA
 from ..analysis.verdicts import find_within_noise
 from ..errors import UsageError
+from ..records.answers import NOT_APPLICABLE
 from .format import (
     EVERYTHING,
     NO_INFORMATION,
@@ -35,12 +39,8 @@ from .format import (
     whole,
 )
 from .layout import Column, Table, names
-from .words import BY_DIFFERENCES, BY_SOURCE, WITHIN_NOISE, Row, write_apart, write_difference
+from .words import BY_SOURCE, WITHIN_NOISE, Row, write_apart, write_difference
 
-if TYPE_CHECKING:
-    import pandas
-
-NOT_APPLICABLE = "not applicable"
 NOT_COMPARED = "not compared"
 MOST_MODELS = 8  # on a screen; other tables have them all
 
@@ -459,7 +459,7 @@ def _deployments(results: Results) -> Table:
 
 def _name_comparison(row: Row) -> str:
     """Return an attack's name as it stands in tables of deployments: with what of it is compared, and a mark."""
-    name = str(row["attack"]) + {SOURCE: BY_SOURCE, OWN_DIFFERENCES: BY_DIFFERENCES}.get(row["gradient"], "")
+    name = f"{row['attack']}{BY_SOURCE if row['gradient'] == SOURCE else ''}"
     return name if row["measure"] == SUCCESS else f"{name}, {row['measure'].removeprefix('median ')}"
 
 

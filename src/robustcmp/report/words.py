@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+import pandas
 
 from ..analysis.deployments import (
     DEPLOYED_MARGIN,
@@ -14,7 +15,6 @@ from ..analysis.deployments import (
     LARGEST_LOGITS,
     LARGEST_OUTCOMES,
     LARGEST_PREDICTIONS,
-    OWN_DIFFERENCES,
     PASSED,
     SOURCE,
     SUCCESS,
@@ -24,20 +24,17 @@ from ..analysis.figures import find_failed_starts
 from ..analysis.indicator import find_published_rates
 from ..analysis.planning import ESTIMATE, SAME, UPPER_LIMIT
 from ..analysis.results import Results
-from ..analysis.significance import ALPHA
+from ..analysis.statistics.foundations import ALPHA
 from ..analysis.verdicts import MEDIANS, Verdict, find_within_noise, together
 from ..records.answers import FAIL, NOT_APPLICABLE, NOTED, PASS, Check, Checked
 from .format import distance, number, p_value, percent, percent_2, plural, points, whole
-
-if TYPE_CHECKING:
-    import pandas
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 Row = Mapping[Any, Any]  # of `Results.deployments`, or of `Results.deployed_networks`
 
 
-def _group(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
+def group(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
     """Return the values of each key, in their order."""
     groups: dict[Key, list[Value]] = {}
     for key, value in pairs:
@@ -143,7 +140,7 @@ def answer(results: Results) -> str:
 
 def _easier(verdicts: Sequence[Verdict]) -> str:
     """Say which model is easier to fool than which by verdicts that find a difference."""
-    attacks = _group(((v.easier, v.harder, "by distance " if v.norm else ""), v.attack) for v in verdicts)
+    attacks = group(((v.easier, v.harder, "by distance " if v.norm else ""), v.attack) for v in verdicts)
     return "; ".join(
         f"{easier} is easier to fool than {harder} {by}under {', '.join(names)}"
         for (easier, harder, by), names in attacks.items()
@@ -152,31 +149,26 @@ def _easier(verdicts: Sequence[Verdict]) -> str:
 
 def _unsound(results: Results) -> str:
     """Say which trained models are probably not asked as they were trained, "" where none is seen to be."""
-    suspects = {
-        "less than half the accuracy of the best model": _find_poor(results),
-        "no more accuracy than naming the most frequent class each time would": _find_at_chance(results),
-    }
-    for reason, accuracies in suspects.items():
-        models = [f"{name} ({percent(rate)})" for name, rate in accuracies.items() if name in results.sources]
-        if models:
-            return f"{', '.join(models)} {'has' if len(models) == 1 else 'have'} {reason}"
-    return ""
+    models = [f"{name} ({percent(rate)})" for name, rate in _find_poor(results).items() if name in results.sources]
+    if not models:
+        return ""
+    verb = "has" if len(models) == 1 else "have"
+    return f"{', '.join(models)} {verb} less than half the best model's accuracy, or no more than chance gives"
 
 
 def _find_poor(results: Results) -> dict[str, float]:
-    """Return the accuracy of models that classify less than half as many images as the best one does."""
+    """Return the accuracy of models that classify less than half as many images as the best, or no more than chance.
+
+    Chance is always to answer with the most frequent class.
+    """
     accuracies = results.clean_accuracy
-    return {name: accuracy for name, accuracy in accuracies.items() if accuracy < max(accuracies.values()) / 2}
-
-
-def _find_at_chance(results: Results) -> dict[str, float]:
-    """Return the accuracy of models that do no better than who always answers with the most frequent class."""
+    half = max(accuracies.values()) / 2
     images = results.manifest["images"]
     share = images.get("most_frequent")
-    if share is None:
-        return {}
-    most = min(share + 2 * math.sqrt(share * (1 - share) / images["of"]), 1 - 1 / images["of"])
-    return {name: accuracy for name, accuracy in results.clean_accuracy.items() if accuracy <= most}
+    chance = -1.0
+    if share is not None:
+        chance = min(share + 2 * math.sqrt(share * (1 - share) / images["of"]), 1 - 1 / images["of"])
+    return {name: accuracy for name, accuracy in accuracies.items() if accuracy < half or accuracy <= chance}
 
 
 def state(results: Results) -> list[Statement]:
@@ -412,7 +404,7 @@ def _model_notes(results: Results) -> list[str]:
             "and more leave their range. Check how they were scaled; a set whose largest value is 16 is divided by 16."
         )
     explained = {model["name"] for model in results.manifest["models"] if model.get("cause")}
-    for model, accuracy in (_find_poor(results) | _find_at_chance(results)).items():
+    for model, accuracy in _find_poor(results).items():
         if model not in explained:
             sentences.append(
                 f"{model} classifies only {percent(accuracy)} of the test set correctly. Check its bounds, "
@@ -432,7 +424,7 @@ def behaviour_notes(models: Sequence[Mapping[str, Any]]) -> list[str]:
     to pass, or a gradient is not that of the logits.
     """
     sentences = _one_network_notes(models)
-    for name, trained in _group((model["name"], model) for model in models).items():
+    for name, trained in group((model["name"], model) for model in models).items():
         sentences += [model["cause"] for model in trained if model.get("cause")]
         if any(model.get("depends_on_batch") for model in trained):
             sentences.append(f"{name}: answers depend on the other images of a batch, so each image was asked alone.")
@@ -450,7 +442,7 @@ def behaviour_notes(models: Sequence[Mapping[str, Any]]) -> list[str]:
 def _one_network_notes(models: Sequence[Mapping[str, Any]]) -> list[str]:
     """Name models that answer alike in every bit, with one set of weights: they may have been meant to differ."""
     parts = ("weights", "logits", "probes", "gradient")
-    alike = _group(
+    alike = group(
         (
             (model["framework"], *(model["identity"].get(part) for part in parts)),
             f"{model['name']}/{model['training_seed']}",
@@ -497,7 +489,7 @@ def _absences(results: Results) -> list[str]:
 
 def _models_by_reason(reasons: dict[str, dict[str, str]]) -> Iterable[tuple[tuple[str, str], str]]:
     """Return the models by attack and reason."""
-    models = _group((reason, label) for label, of_model in reasons.items() for reason in of_model.items())
+    models = group((reason, label) for label, of_model in reasons.items() for reason in of_model.items())
     return ((reason, ", ".join(labels)) for reason, labels in models.items())
 
 
@@ -507,7 +499,7 @@ def _attack_notes(results: Results) -> list[str]:
     beside = [attack for attack, record in results.attack_records.items() if not record.in_indicator]
     if beside and results.indicator:
         sentences.append(f"A reference beside R, not in it: {', '.join(beside)}.")
-    by_note = _group((note, attack) for attack in results.attacks for note in results.attack_records[attack].notes)
+    by_note = group((note, attack) for attack in results.attacks for note in results.attack_records[attack].notes)
     sentences += [f"{', '.join(attacks)}: {note}" for note, attacks in by_note.items()]
     for attack in results.exact_pixel.attacks:
         sentences.append(
@@ -524,7 +516,7 @@ def _note_trainings(results: Results) -> list[str]:
         for model in results.manifest["models"]
         if "differences" in model["info"]
     }
-    by_kind = _group(
+    by_kind = group(
         (kind, f"{framework}: {text}") for framework, kinds in differences.items() for kind, text in kinds.items()
     )
     return [
@@ -561,7 +553,7 @@ def check_notes(checked: Checked) -> list[str]:
 
 def find_failed(checked: Checked) -> dict[str, list[Check]]:
     """Return the checks that failed, by their names."""
-    return _group((check.check, check) for check in checked.checks if check.outcome == FAIL)
+    return group((check.check, check) for check in checked.checks if check.outcome == FAIL)
 
 
 def check_lines(results: Results) -> list[str]:
@@ -600,7 +592,6 @@ def _control_notes(results: Results) -> list[str]:
 # deployed networks -----------------------------------------------------------------------------------------------
 
 BY_SOURCE = "¹"
-BY_DIFFERENCES = "²"
 MOST_CHANGED = 0.5  # of the classes, where a file still is what it is said to be converted from
 
 
@@ -671,10 +662,10 @@ def _describe(row: Row) -> str:
     more = row["difference"] > 0
     is_easier = more == (row["measure"] == SUCCESS)
     unit = "points" if row["measure"] == SUCCESS else f"in {row['measure']}"
-    through = {SOURCE: " with its source's gradient", OWN_DIFFERENCES: " with its own finite differences"}
+    through = " with its source's gradient" if row["gradient"] == SOURCE else ""
     return (
         f"{row['deployment']} is {'easier' if is_easier else 'harder'} to fool by "
-        f"{row['attack']}{through.get(row['gradient'], '')} ({write_difference(row)} {unit})"
+        f"{row['attack']}{through} ({write_difference(row)} {unit})"
     )
 
 
@@ -689,7 +680,7 @@ def deployment_notes(results: Results) -> list[str]:
             f"{BY_SOURCE} FGSM by the source's gradient: its candidates were made for the source, so fewer of them may "
             "fool the deployed network than its own gradient would find."
         )
-    for name, trained in _group((model["name"], model["info"]) for model in results.manifest["models"]).items():
+    for name, trained in group((model["name"], model["info"]) for model in results.manifest["models"]).items():
         of_first = trained[0].get("deployment", {}).get("notes", [])  # others differ in their ranges alone
         sentences += [f"{name}: {note}." for note in of_first]
     return sentences
@@ -712,16 +703,14 @@ def _file_notes(results: Results) -> list[str]:
         if _is_own_file(models[entry["model"][0], entry["model"][1]])
         and not answers_alike(entry["logits"], entry["changed"])
     ]
+    return [*sentences, *describe_inputs(results)]
+
+
+def describe_inputs(results: Results) -> list[str]:
+    """Say what was found out of files of a user's own: their layout, and a softmax at their end."""
     own_files = [model for model in results.manifest["models"] if _is_own_file(model)]
-    by_note = _group((note, model["name"]) for model in own_files for note in model["info"]["deployment"]["notes"])
-    sentences += [f"{', '.join(dict.fromkeys(files))}: {note}." for note, files in by_note.items()]
-    if any(model.get("own_differences") for model in results.manifest["models"]):
-        sentences.append(
-            "FGSM by finite differences (² in tables) follows the deployed network's own answers. Where these are "
-            "rounded to steps, as in int8, differences are often zero or noise, which hides the gradient: fewer "
-            "successes are no robustness."
-        )
-    return sentences
+    by_note = group((note, model["name"]) for model in own_files for note in model["info"]["deployment"]["notes"])
+    return [f"{', '.join(dict.fromkeys(files))}: {note}." for note, files in by_note.items()]
 
 
 # plans -----------------------------------------------------------------------------------------------------------

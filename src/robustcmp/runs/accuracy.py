@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..data.arrays import UNIT_BOUNDS
+from ..data.arrays import UNIT_BOUNDS, Images, Labels
 from ..errors import LOG
 from ..models.classifier import Classifier, unwrap
 from ..models.model import Model, logits_outside, preprocess
@@ -61,8 +61,8 @@ def note_causes(models: Sequence[TrainedModel], question: Question) -> None:
 def _find_cause(
     name: str,
     classifier: Classifier,
-    images: NDArray[np.float32],
-    labels: NDArray[np.int64],
+    images: Images,
+    labels: Labels,
     right: NDArray[np.bool_],
 ) -> str:
     """Return what probably is wrong with how a model is asked, and what to do; "" if no usual cause explains it.
@@ -126,7 +126,7 @@ def _describe_wrapping(model: Any) -> str:
     return f"with bounds ({low:g}, {high:g}){normalised}" if is_stated else ""
 
 
-def _explains(before: NDArray[np.float32], after: NDArray[np.float32], labels: NDArray[np.int64]) -> bool:
+def _explains(before: NDArray[np.float32], after: NDArray[np.float32], labels: Labels) -> bool:
     """Say whether half of the mistakes are gone, or accuracy is the same at the cross-entropy of a trained network."""
     right = before.argmax(axis=1) == labels
     right_after = after.argmax(axis=1) == labels
@@ -138,13 +138,12 @@ def _explains(before: NDArray[np.float32], after: NDArray[np.float32], labels: N
     return gain >= -noise and _measure_loss(after, labels) < min(_measure_loss(before, labels) / MUCH, guessed / 2)
 
 
-def _measure_loss(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> float:
+def _measure_loss(logits: NDArray[np.float32], labels: Labels) -> float:
     """Return the mean cross-entropy with smoothed labels."""
     z = logits.astype(np.float64)
-    z -= z.max(axis=1, keepdims=True)
     true = z[np.arange(len(z)), labels]
     others = (z.sum(axis=1) - true) / (z.shape[1] - 1)
-    losses = np.log(np.exp(z).sum(axis=1)) - (1 - SMOOTHED) * true - SMOOTHED * others
+    losses = np.logaddexp.reduce(z, axis=1) - (1 - SMOOTHED) * true - SMOOTHED * others
     return float(losses.mean())
 
 

@@ -22,6 +22,7 @@ from ..attacks.draws import Draws
 from ..attacks.fgsm import FGSM
 from ..attacks.gradients import cross_entropy, follow, margin
 from ..attacks.suite import Suite
+from ..data.arrays import Images, Labels
 from ..errors import ModelError
 from ..models.batches import is_slow
 from ..models.classifier import Classifier, unwrap
@@ -79,8 +80,8 @@ ADVICE = {
 def run_checks(
     models: Sequence[tuple[str, Classifier, xarray.Dataset]],
     suite: Suite,
-    images: NDArray[np.float32],
-    labels: NDArray[np.int64],
+    images: Images,
+    labels: Labels,
     seed: int,
     progress: Progress,
 ) -> Checked:
@@ -107,11 +108,13 @@ def run_checks(
         count = max(FEWEST, min(CHECKED, queries // QUERIES))
     images = images[:count]
     labels = labels[:count]
+    without_gradient = [name for name, attack in suite.attacks.items() if not attack.needs_gradient]
 
     def check_model(position: int, stop: Callable[[], None]) -> list[Check]:
         stop()
         label, classifier, outcomes = models[position]
-        nearest = _find_nearest_without_gradient(suite, outcomes.isel(image=slice(count)))
+        l2 = outcomes.isel(image=slice(count)).l2.sel(attack=without_gradient)
+        nearest = np.asarray(l2.min(("attack", "repeat"))) if without_gradient else None
         examination = _Examination(classifier, images, labels, fgsm, seed, nearest)
         checks = [*examination.check()]
         for name, attack in suite.attacks.items():
@@ -157,15 +160,6 @@ def _side_by_side(classifiers: Sequence[Classifier]) -> Iterator[tuple[int, Call
             framework.set_threads(before[name])
 
 
-def _find_nearest_without_gradient(suite: Suite, outcomes: xarray.Dataset) -> NDArray[np.float64] | None:
-    """Return the least L2 (N,) at which an attack without the gradient fooled the model; None if there is no such."""
-    names = [name for name, attack in suite.attacks.items() if not attack.needs_gradient]
-    if not names:
-        return None
-    distances: NDArray[np.float64] | None = outcomes.l2.sel(attack=names).min(("attack", "repeat")).values
-    return distances
-
-
 class _Examination:
     """One model, asked what its gradient is worth: about images and labels, compared with a single step of FGSM.
 
@@ -175,8 +169,8 @@ class _Examination:
     def __init__(
         self,
         classifier: Classifier,
-        images: NDArray[np.float32],
-        labels: NDArray[np.int64],
+        images: Images,
+        labels: Labels,
         fgsm: FGSM,
         seed: int,
         nearest: NDArray[np.float64] | None,
@@ -239,8 +233,7 @@ class _Examination:
             moved = np.where(in_linf[pending], np.clip(moved, -limit, limit), shrunk)
             x[pending] = np.clip(clean[pending] + moved, 0, 1)
         fallen[pending] |= self.classifier.predict(x[pending].astype(np.float32)) != labels[pending]
-        shares: NDArray[np.float64] = fallen.reshape(balls, n).mean(axis=1)
-        return shares
+        return np.asarray(fallen.reshape(balls, n).mean(axis=1))
 
     def check(self) -> Iterator[Check]:
         """Yield each check."""
@@ -342,9 +335,7 @@ class _Examination:
         return _judge(check, share >= KEPT, figure)
 
 
-def _compare_slopes(
-    classifier: Classifier, images: NDArray[np.float32], labels: NDArray[np.int64], seed: int
-) -> tuple[float, float]:
+def _compare_slopes(classifier: Classifier, images: Images, labels: Labels, seed: int) -> tuple[float, float]:
     """Return how far the gradient's slopes are off, along itself and along a random direction.
 
     The slopes are those of each image's margin, that of its class over the largest other. Both are shares of the

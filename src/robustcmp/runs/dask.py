@@ -14,7 +14,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError
 from contextlib import ExitStack, contextmanager, suppress
-from functools import cache
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -32,9 +31,7 @@ from .tasks import CHILD, Finished, Needs, RemoteTask, find_needs, pack
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")  # the variables on which last bits may depend
 CONNECT_SECONDS = 10  # for a scheduler to answer
 CLOSE_SECONDS = 5
-LOOK_SECONDS = 1.0  # between two looks at which workers there are
 TWO_LOST = "two workers were lost while they did it."
-DEATHS = 1  # of workers, after which a task is given to another one; after one more it has failed
 IGNORE_INTERRUPTS = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"  # Ctrl-C is for the head
 
 
@@ -79,7 +76,7 @@ class Dask:
             stack.enter_context(
                 dask.config.set(
                     {
-                        "distributed.scheduler.allowed-failures": DEATHS,
+                        "distributed.scheduler.allowed-failures": 1,  # the second worker lost fails a task
                         "distributed.admin.large-graph-warning-threshold": "1TB",  # images go with each task
                     }
                 )
@@ -151,10 +148,11 @@ class Dask:
         client.subscribe_topic(terms.topic, lambda event: count(*event[1]))
         doing: dict[Any, tuple[Task, Needs, list[str]]] = {}
         lost: set[TaskKey] = set()
-        _refuse_what_nobody_can_do(waiting, self._describe_workers(client))
+        workers = self._describe_workers(client, {})
+        _refuse_what_nobody_can_do(waiting, workers)
         try:
             while waiting or doing:
-                workers = self._describe_workers(client)
+                workers = self._describe_workers(client, workers)
                 for task, needs in list(waiting):
                     able = [address for address, about in workers.items() if not about.find_lack(needs)]
                     if not able:
@@ -175,7 +173,7 @@ class Dask:
                         continue
                     waiting.remove((task, needs))
                 with suppress(TimeoutError, CancelledError), client.as_current():
-                    wait(list(doing), timeout=LOOK_SECONDS, return_when="FIRST_COMPLETED")
+                    wait(list(doing), timeout=1, return_when="FIRST_COMPLETED")
                 for future in list(doing):
                     task, needs, able = doing[future]
                     if future.done():
@@ -194,11 +192,14 @@ class Dask:
                 client.cancel(list(doing))
                 client.run(_dismiss, terms.topic, on_error="ignore")
 
-    def _describe_workers(self, client: Any) -> dict[str, _About]:
-        """Return what each worker can do, by address, once there is one."""
+    def _describe_workers(self, client: Any, described: Mapping[str, _About]) -> dict[str, _About]:
+        """Return what each worker can do, by address, once there is one; ask only those that are new."""
         try:
             while True:
-                workers: dict[str, _About] = client.run(_describe_worker, on_error="ignore")
+                addresses = client.nthreads()
+                workers = {address: about for address, about in described.items() if address in addresses}
+                new = [address for address in addresses if address not in described]
+                workers |= client.run(_describe_worker, workers=new, on_error="ignore")
                 if workers:
                     return workers
                 LOG.warning("waiting for workers of %s", self._name)
@@ -214,8 +215,7 @@ class Dask:
             raise self._gone()
         error = future.exception()
         if error is not None:  # it could not even begin: its Python lacks something, or it is gone
-            is_lost = isinstance(error, KilledWorker)
-            reason = TWO_LOST if is_lost else f"{type(error).__name__}: {error}"
+            reason = TWO_LOST if isinstance(error, KilledWorker) else f"{type(error).__name__}: {error}"
             yield Failed(task, reason)
             return
         worker, finished, end = future.result()
@@ -271,25 +271,21 @@ class _About(NamedTuple):
 
     def find_lack(self, needs: Needs) -> str:
         """Return what it lacks for a task, "" if it can do it."""
-        if self.version != _own_version():
-            return f"robustcmp {_own_version()} (it has {self.version})"
+        if self.version != own_version():
+            return f"robustcmp {own_version()} (it has {self.version})"
         for name in needs.frameworks:
             if name == "numpy":
                 continue
             if name not in self.frameworks:
                 return name
-            if self.frameworks[name] != _versions(name):
+            if self.frameworks[name] != frameworks.versions(name):
                 return f"{name} in the version of this process"
         return "a GPU" if needs.device == "cuda" and not self.has_gpu else ""
 
 
-_versions = cache(frameworks.versions)
-_own_version = cache(own_version)  # looking them up takes milliseconds
-
-
 def _describe_worker(dask_worker: Any) -> _About:
     """Return what a worker can do, without importing a framework; Dask passes it by this name."""
-    versions = {name: _versions(name) for name in frameworks.available()}
+    versions = {name: frameworks.versions(name) for name in frameworks.available()}
     has_gpu = os.path.exists("/proc/driver/nvidia/version") and os.environ.get("CUDA_VISIBLE_DEVICES") != ""
     return _About(str(dask_worker.name), own_version(), versions, has_gpu)
 

@@ -59,7 +59,6 @@ class Executor(Protocol):
         count : callable
             Called with an attack's name and a number of queries, as they are asked.
         """
-        ...
 
 
 class InProcess:

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from ..attacks.draws import Draws
 from ..attacks.gradients import cross_entropy
+from ..data.arrays import Images, Labels
 from ..files import digest
 from ..models.classifier import Classifier
 
@@ -119,7 +120,7 @@ class Identity(msgspec.Struct, frozen=True):
 
 
 def identify(
-    classifier: Classifier, images: NDArray[np.float32], labels: NDArray[np.int64], needs_gradient: bool
+    classifier: Classifier, images: Images, labels: Labels, needs_gradient: bool
 ) -> tuple[Identity, NDArray[np.float32]]:
     """Return what tells a model from others, and its logits (N, K) on the attacked images.
 
@@ -142,9 +143,7 @@ def identify(
     return identity, first.logits
 
 
-def identify_once(
-    classifier: Classifier, images: NDArray[np.float32], labels: NDArray[np.int64], needs_gradient: bool
-) -> Identity:
+def identify_once(classifier: Classifier, images: Images, labels: Labels, needs_gradient: bool) -> Identity:
     """Return what `identify` does, at half its cost, for a comparison with an identity whose noise is known."""
     return _Look.at(classifier, images, labels, needs_gradient).identity(classifier)
 
@@ -157,9 +156,7 @@ class _Look(NamedTuple):
     slopes: NDArray[np.float32] | None
 
     @classmethod
-    def at(
-        cls, classifier: Classifier, images: NDArray[np.float32], labels: NDArray[np.int64], needs_gradient: bool
-    ) -> _Look:
+    def at(cls, classifier: Classifier, images: Images, labels: Labels, needs_gradient: bool) -> _Look:
         few = min(FEW, max(FEWEST, len(images) // 8, classifier.batch_size // 8))  # what determines a cell's key, too
         some = _make_probes(images[:few])
         logits = classifier.logits(images)
@@ -183,7 +180,7 @@ class _Look(NamedTuple):
         )
 
 
-def _make_probes(images: NDArray[np.float32]) -> NDArray[np.float32]:
+def _make_probes(images: Images) -> NDArray[np.float32]:
     """Return a few images and perturbed copies of them, four times as many.
 
     The perturbations are ±0.1 in each value, uniform noise of ±0.5, and uniform noise instead of the image. Each is a
@@ -210,7 +207,7 @@ def _difference(first: NDArray[np.float32], other: NDArray[np.float32]) -> float
 
 def _sketch(answers: NDArray[np.float32]) -> list[float]:
     """Return one number of each of a few rows: the sum of their values, each with a weight of its own."""
-    rows = np.nan_to_num(answers[:: max(1, len(answers) // SKETCHED)].reshape(-1, answers[0].size).astype(np.float64))
+    rows = np.nan_to_num(answers[:: max(1, len(answers) // SKETCHED)].reshape(-1, answers[0].size)).astype(np.float64)
     return [float(f"{value:.6g}") for value in rows @ np.cos(np.arange(1, rows.shape[1] + 1))]
 
 

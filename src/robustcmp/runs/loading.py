@@ -140,21 +140,15 @@ def check_models(models: Sequence[TrainedModel], question: Question, progress: P
         any model.
     """
     check_control(models, question.suite)
-    _note_inapplicable(models, question.suite)
     progress.begin("compiling and checking models", len(models))
     for model in models:
         blame(f"checking {model.label}", _check, model, question)
         progress.step()
-    _check_same_classes(models, question)
-    _note_inapplicable(models, question.suite)  # now it is known which have no gradient
-
-
-def _check_same_classes(models: Sequence[TrainedModel], question: Question) -> None:
-    """Raise `UsageError` for models with different numbers of classes."""
     classes = {model.name: model.classifier.logits(question.images[:1]).shape[1] for model in models}
     if len({*classes.values()}) > 1:
         each = ", ".join(f"{name} {count}" for name, count in classes.items())
         raise UsageError(f"expected models of the same classes, received different numbers of classes: {each}")
+    _note_inapplicable(models, question.suite)  # now it is known which have no gradient
 
 
 def _check(model: TrainedModel, question: Question) -> None:

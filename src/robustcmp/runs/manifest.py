@@ -11,13 +11,12 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from ..attacks.suite import Suite
+from ..data.arrays import Images
 from ..deployments import conversion
 from ..errors import SealError, UsageError
 from ..files import digest
-from ..models.functions import FINITE_DIFFERENCES
 from ..provenance import made_with, processor
 from ..records.manifest import FORMAT, check
 from ..records.store import Run
@@ -93,7 +92,10 @@ def _describe_model(model: TrainedModel, suite: Suite) -> dict[str, Any]:
     }
     if model.cause:
         entry["cause"] = model.cause
-    return entry | _find_gradients(model, suite)
+    if model.classifier.gradient_source is not None:
+        attacks = suite.attacks.items()
+        entry["source_gradient"] = [name for name, attack in attacks if attack.takes_source_gradient]
+    return entry
 
 
 def add_failures(manifest: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
@@ -121,19 +123,7 @@ def add_rounded(manifest: Mapping[str, Any], plan: Plan, store: Run) -> dict[str
     return {**manifest, "models": models}
 
 
-def _find_gradients(model: TrainedModel, suite: Suite) -> dict[str, list[str]]:
-    """Return the attacks that follow the gradient of the model that a deployed network was converted from, or its own.
-
-    Its own is one by finite differences.
-    """
-    if model.classifier.gradient_source is not None:
-        return {"source_gradient": [name for name, attack in suite.attacks.items() if attack.takes_source_gradient]}
-    if model.info.get("deployment", {}).get("gradient") == FINITE_DIFFERENCES:
-        return {"own_differences": [name for name, attack in suite.attacks.items() if attack.needs_gradient]}
-    return {}
-
-
-def _compare_with_sources(models: Sequence[TrainedModel], images: NDArray[np.float32]) -> list[dict[str, Any]]:
+def _compare_with_sources(models: Sequence[TrainedModel], images: Images) -> list[dict[str, Any]]:
     """Return what each deployed network has of the model that it was converted from, as JSON types.
 
     Only of those whose source is compared beside them.
@@ -212,7 +202,7 @@ def _source(described: Mapping[str, Any], models: Sequence[TrainedModel]) -> Tra
     return next(alike, None)
 
 
-def _measure_seconds(models: Sequence[TrainedModel], images: NDArray[np.float32]) -> dict[ModelKey, list[float | None]]:
+def _measure_seconds(models: Sequence[TrainedModel], images: Images) -> dict[ModelKey, list[float | None]]:
     """Ask a source and what was converted from it in turns, so that a busy moment of the machine falls on all alike."""
     seconds: dict[ModelKey, list[float | None]] = {model.key: [] for model in models}
     for size, passes in TIMED.items():

@@ -7,12 +7,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-from numpy.typing import NDArray
-
 from .. import limits
 from ..attacks.suite import AnySuite, Suite, load_suite
-from ..data.arrays import check_labels, check_unit_images
+from ..data.arrays import Images, Labels, check_labels, check_unit_images
 from ..errors import UsageError, check_count, check_seed
 from ..records.attack import collect_extras
 
@@ -40,8 +37,8 @@ class Question:
     """
 
     suite: Suite
-    images: NDArray[np.float32]
-    labels: NDArray[np.int64]
+    images: Images
+    labels: Labels
     n: int
     repeats: dict[str, int]
     spread: bool
@@ -58,8 +55,8 @@ class Question:
 
 
 def validate(
-    images: NDArray[np.float32],
-    labels: NDArray[np.int64],
+    images: Images,
+    labels: Labels,
     suite: AnySuite,
     n: int | None,
     repeats: int | Mapping[str, int] | None,

@@ -145,7 +145,9 @@ def _correlate(models: Iterable[tuple[ModelKey, Weights]]) -> list[dict[str, Any
     designs: dict[object, dict[ModelKey, NDArray[np.float64]]] = {}
     for key, weights in models:
         shapes = tuple((name, array.shape) for name, array in sorted(weights.items()))
-        designs.setdefault(shapes, {})[key] = _sample(weights)
+        kernels = np.concatenate([array.ravel() for name, array in sorted(weights.items()) if name.endswith("/kernel")])
+        places = np.linspace(0, len(kernels) - 1, min(len(kernels), MOST_WEIGHTS)).astype(np.int64)
+        designs.setdefault(shapes, {})[key] = kernels[places].astype(np.float64)
     pairs = []
     for sampled in designs.values():
         with np.errstate(invalid="ignore"):  # constant weights correlate with nothing
@@ -154,10 +156,3 @@ def _correlate(models: Iterable[tuple[ModelKey, Weights]]) -> list[dict[str, Any
             if correlations[i, j] >= CORRELATION:
                 pairs.append({"a": [*a], "b": [*b], "correlation": round(float(correlations[i, j]), DIGITS)})
     return pairs
-
-
-def _sample(weights: Weights) -> NDArray[np.float64]:
-    """Return the weights of all kernels, or of larger networks some, as one row."""
-    kernels = np.concatenate([array.ravel() for name, array in sorted(weights.items()) if name.endswith("/kernel")])
-    places = np.linspace(0, len(kernels) - 1, min(len(kernels), MOST_WEIGHTS)).astype(np.int64)
-    return kernels[places].astype(np.float64)

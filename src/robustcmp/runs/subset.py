@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import cast
 
 import foolbox as fb
@@ -11,23 +11,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..attacks.draws import image_hashes
-from ..data.arrays import check_labels, check_unit_images, in_blocks
+from ..data.arrays import Images, Labels, check_labels, check_unit_images, in_blocks
 from ..errors import ModelError, check_count, check_seed
 from ..frameworks import DataFormat
 from ..models.classifier import Classifier, predict_named
 from ..models.preflight import in_unit_bounds
 from .blame import blame
-from .loading import TrainedModel, list_models
+from .loading import Models, TrainedModel, list_models
 from .progress import Progress
 from .question import Question
-
-Models = Mapping[str, fb.models.base.Model | Sequence[fb.models.base.Model]]
 
 
 def common_subset(
     models: Models,
-    images: NDArray[np.float32],
-    labels: NDArray[np.int64],
+    images: Images,
+    labels: Labels,
     n: int | None = None,
     seed: int = 0,
     *,
@@ -112,7 +110,7 @@ def choose_subset(models: Sequence[TrainedModel], question: Question, progress: 
     return indices
 
 
-def choose(correct: NDArray[np.bool_], images: NDArray[np.float32], n: int | None, seed: int) -> NDArray[np.int64]:
+def choose(correct: NDArray[np.bool_], images: Images, n: int | None, seed: int) -> NDArray[np.int64]:
     """Return at most n indices of the images that are marked, ranked by a keyed hash of (seed, image), sorted.
 
     Ranked by the image and not by its place: the choice does not depend on which other images there are.

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..attacks.base import Attack
+from ..data.arrays import Images, Labels
 from ..frameworks import Device
 from ..models.classifier import Classifier
 from ..records.attack import AttackResult, Cell
@@ -52,8 +53,8 @@ class Finished(NamedTuple):
 def time_repeats(
     classifier: Classifier,
     attack: Attack,
-    images: NDArray[np.float32],
-    labels: NDArray[np.int64],
+    images: Images,
+    labels: Labels,
     seed: int,
     cells: Sequence[Cell],
 ) -> Iterator[Finished]:
@@ -100,8 +101,8 @@ class RemoteTask:
     identity: Identity
     attack: Attack
     cells: list[Cell]
-    images: NDArray[np.float32]
-    labels: NDArray[np.int64]
+    images: Images
+    labels: Labels
     traced: NDArray[np.float32]
     seed: int
     batch_size: int

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from ..data import is_own, load_dataset
 from ..deployments import check_runtime, conversion, split
 from ..deployments.deploy import SEMANTICS, beside, deploy, open_deployed
-from ..deployments.model import DeployedModel, Files, Gradient
+from ..deployments.model import DeployedModel, Files
 from ..errors import DataError, ModelError, UsageError
 from ..frameworks import Device
 from ..models.model import Model
-from ..untrusted import check_file, check_own
+from ..untrusted import check_file
 from .from_code import FromFunction
 from .from_files import FromFile, check_ending, check_normalisation
 from .from_zoo import FromZoo
@@ -40,8 +40,6 @@ class FromDeployedFile(msgspec.Struct, frozen=True, tag="deployed-file", dict=Tr
         The runtime.
     converted_from : FromFile, optional
         The trained network that it is compared with, as converted from this one.
-    gradient : str
-        What gradient attacks follow, as for `robustcmp.open_deployed`.
     mean, std : tuple of float
         It expects ``(images - mean) / std``, as in `FromFile`; if both are empty, what `converted_from` does to images.
     """
@@ -49,7 +47,6 @@ class FromDeployedFile(msgspec.Struct, frozen=True, tag="deployed-file", dict=Tr
     source: str
     framework: str
     converted_from: FromFile | None = None
-    gradient: Gradient = "source"
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
     # Its layers are known to its runtime alone.
@@ -74,8 +71,6 @@ class FromDeployedFile(msgspec.Struct, frozen=True, tag="deployed-file", dict=Tr
         runtime, _ = split(self.framework)
         main = Path(self.source)
         check_file(main)
-        if runtime.marks(main):
-            check_own(main)
         beside(runtime, main)
 
     @cached_property
@@ -92,7 +87,6 @@ class FromDeployedFile(msgspec.Struct, frozen=True, tag="deployed-file", dict=Tr
         content: dict[str, Any] = {
             "files": self.sha256,
             "versions": [self.framework, runtime.version()],
-            "gradient": self.gradient,
         }
         if self.mean or self.std:
             content |= {"mean": self.mean, "std": self.std}
@@ -112,7 +106,6 @@ class FromDeployedFile(msgspec.Struct, frozen=True, tag="deployed-file", dict=Tr
             self.source,
             self.framework,
             source=source,
-            gradient=self.gradient,
             bounds=(0, 1) if is_described else None,
             preprocessing=preprocessing if is_described else None,
         )
@@ -131,15 +124,12 @@ class FromDeployment(msgspec.Struct, frozen=True, tag="deployment"):
         Whose training images a quantisation is calibrated on.
     data_dir : str, optional
         Where that is.
-    gradient : str
-        What gradient attacks follow, as for `robustcmp.deploy`.
     """
 
     source: FromZoo | FromFile
     name: str
     dataset: str
     data_dir: str | None = None
-    gradient: Gradient = "source"
 
     @property
     def label(self) -> str:
@@ -156,7 +146,6 @@ class FromDeployment(msgspec.Struct, frozen=True, tag="deployment"):
         return {
             "deployment": self.name,
             "versions": [*runtime.versions, SEMANTICS],
-            "gradient": self.gradient,
             "source": source,
             "calibration": [self.dataset, CALIBRATION],
         }
@@ -169,7 +158,7 @@ class FromDeployment(msgspec.Struct, frozen=True, tag="deployment"):
             raise ModelError(f"{self.source.label} is no network that robustcmp wrapped, so it cannot be converted")
         if images is None and model.architecture is None:
             images = self._images()  # they say which size the network takes
-        return deploy(model, self.name, calibration=images, gradient=self.gradient)
+        return deploy(model, self.name, calibration=images)
 
     def _images(self) -> NDArray[np.float32]:
         """Return images of the training set; of a dataset of one's own, those that there are serve for their size."""
@@ -182,7 +171,6 @@ def deployments_of(
     names: Sequence[str],
     dataset: str,
     data_dir: str | None = None,
-    gradient: Gradient = "source",
 ) -> dict[str, list[FromDeployment]]:
     """Return every trained model in every deployment, by their labels.
 
@@ -206,7 +194,7 @@ def deployments_of(
             ) from None
     return {
         name if len(sources) == 1 else f"{name} of {framework}": [
-            FromDeployment(origin, name, dataset, data_dir, gradient) for origin in each
+            FromDeployment(origin, name, dataset, data_dir) for origin in each
         ]
         for framework, each in sources.items()
         for name in names
@@ -221,15 +209,3 @@ Origin = FromZoo | FromFile | FromFunction
 
 # Also those that stay where the comparison is made: they have a label, a fingerprint and ``load(device)``.
 AnyOrigin = Origin | FromDeployment | FromDeployedFile
-
-
-def fingerprints(origins: Mapping[str, Sequence[AnyOrigin]]) -> dict[str, list[Any]] | None:
-    """Return what tells some models apart, by label; None where the code of a user has a part in one of them.
-
-    Raises
-    ------
-    WeightsError
-        A file is broken.
-    """
-    prints = {label: [origin.fingerprint for origin in each] for label, each in origins.items()}
-    return None if any(fingerprint is None for each in prints.values() for fingerprint in each) else prints

@@ -279,7 +279,7 @@ def check_ending(source: str, framework: str) -> None:
     remedy = "Save the network as one of these, or return it from a function of your own, module:function"
     if others:
         remedy = f"Write {others[0]}={source}"
-    raise UsageError(f"{framework} reads {', '.join(read)}, received {source}. {remedy}")
+    raise UsageError(f"{framework} reads {', '.join(read) or 'no files'}, received {source}. {remedy}")
 
 
 def _is_of_keras(path: Path) -> bool:

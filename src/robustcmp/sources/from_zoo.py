@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -23,10 +23,13 @@ from ..frameworks import (
     require_name,
     versions,
 )
-from ..models.model import Model, wrap
 from ..networks.architecture import Architecture, get_architecture
 from ..networks.weights import WeightsFile, read_weights
 from .recipes import SHIPPED, default_dataset, load_recipe
+
+if TYPE_CHECKING:
+    from ..models.model import Model
+    from .deployed import AnyOrigin
 
 CHECKPOINT = ".checkpoint.h5"
 SOURCES = {"own": "trained here", "zoo": "from the zoo that ships"}
@@ -241,6 +244,8 @@ def list_trainings() -> list[dict[str, Any]]:
 
 def make_model(name: FromZoo, content: WeightsFile, device: Device) -> Model:
     """Return the model that has some weights, in the framework that trained them."""
+    from ..models.model import wrap  # it loads Foolbox, which a finished run does without
+
     architecture = get_architecture(name.model)
     adapter = get_framework(name.framework)
     native = adapter.build(architecture, None, device)
@@ -327,6 +332,8 @@ def same_weights(model: Model, frameworks: Sequence[str] | None = None, *, devic
     >>> same_weights(model, ["torch", "jax"])["jax"]
     <robustcmp.Model lenet1 digits 0 jax, bounds (0, 1)>
     """
+    from ..models.model import Model, wrap
+
     if not isinstance(model, Model) or "model" not in model.info:
         raise UsageError(
             "expected a model of the zoo, received another network. Load one with robustcmp.load_model, or train one "
@@ -419,7 +426,7 @@ def zoo_origins(
         ]
         for framework in frameworks
     }
-    missing = {origin.file: origin for each in origins.values() for origin in each if find_weights(origin) is None}
+    missing = {origin.file: origin for each in origins.values() for origin in each if _find_file(origin) is None}
     if missing:
         raise no_weights(list(missing.values()))
     return origins
@@ -449,3 +456,15 @@ def no_weights(missing: Sequence[FromZoo]) -> MissingWeightsError:
 def describe_sources(origins: Sequence[FromZoo]) -> str:
     """Say where the weights of some trainings come from."""
     return ", ".join(dict.fromkeys(SOURCES[origin.weights().metadata["source"]] for origin in origins))
+
+
+def fingerprints(origins: Mapping[str, Sequence[AnyOrigin]]) -> dict[str, list[Any]] | None:
+    """Return what tells some models apart, by label; None where the code of a user has a part in one of them.
+
+    Raises
+    ------
+    WeightsError
+        A file is broken.
+    """
+    prints = {label: [origin.fingerprint for origin in each] for label, each in origins.items()}
+    return None if any(fingerprint is None for each in prints.values() for fingerprint in each) else prints

@@ -16,7 +16,7 @@ from ..errors import ModelError, UsageError
 from ..files import json_digest
 from ..frameworks import ALSO, FILES, known
 from ..networks.weights import is_sealed
-from ..untrusted import find_program, own_mark
+from ..untrusted import find_program
 from .deployed import FromDeployedFile
 from .from_code import call_function, framework_of, is_function
 from .from_files import FromFile
@@ -290,7 +290,7 @@ def _find_framework(source: str) -> str:
         raise UsageError(f"there is no file {source}")
     if path.suffix == ".h5" and is_sealed(path):
         return "torch"  # weights in the canonical layout, for any framework
-    if find_program(path) and not own_mark(path).exists():
+    if find_program(path):
         return "torch-program"
     endings = FILES | {name: runtime(name).suffixes for name in RUNTIMES}
     for name, suffixes in endings.items():

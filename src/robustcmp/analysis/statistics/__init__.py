@@ -1,4 +1,4 @@
-"""Statistics of success rates and of times, from arrays alone: one kind a file. Imports the ground alone."""
+"""Statistics of success rates and of times, as functions of arrays."""
 
 from .draws import CommonDraws, common_draws, fall_probability
 from .foundations import ONE_TRAINING
@@ -10,17 +10,15 @@ from .hypotheses import (
     cochran_q,
     equivalent_frameworks,
     equivalent_models,
-    equivalent_twins,
     f_test,
     friedman,
     holm,
     label_permutation,
     mantel,
     mcnemar,
-    paired_t,
     sign_flips,
     sign_test,
-    welch_t,
+    t_test,
 )
 from .intervals import (
     NO_EVIDENCE,
@@ -48,7 +46,6 @@ from .ranks import (
     hodges_lehmann,
     median_interval,
     pairs_needed,
-    trend,
     wilcoxon,
 )
 from .variance import (
@@ -82,7 +79,6 @@ __all__ = [
     "difference_intervals",
     "equivalent_frameworks",
     "equivalent_models",
-    "equivalent_twins",
     "f_test",
     "fall_probability",
     "friedman",
@@ -93,18 +89,16 @@ __all__ = [
     "mcnemar",
     "median_interval",
     "nested_variance",
-    "paired_t",
     "pairs_needed",
     "permute",
     "resample_rates",
     "sign_flips",
     "sign_test",
     "t_interval",
+    "t_test",
     "trainings_needed",
-    "trend",
     "two_way_interval",
     "upper_variance",
-    "welch_t",
     "wilcoxon",
     "wilson_interval",
 ]

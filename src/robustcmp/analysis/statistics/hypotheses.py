@@ -16,6 +16,7 @@ from scipy.special import bdtr, chdtrc, fdtrc, stdtr, stdtrit
 
 from ...errors import UsageError
 from .foundations import (
+    ALPHA,
     NO_VARIANCE,
     ROUNDING,
     check_fraction,
@@ -353,91 +354,59 @@ class Difference(NamedTuple):
     high: float
 
 
-def welch_t(
-    a: NDArray[np.float64], b: NDArray[np.float64], confidence: float = 0.95, largest: float = 1.0
-) -> Difference:
+def t_test(a: NDArray[np.float64], b: NDArray[np.float64], *, paired: bool = False, largest: float = 1.0) -> Difference:
     """Test whether two frameworks differ in their mean rate, each with a variance of its own between trainings.
 
-    Welch (1947), "The generalization of 'Student's' problem when several different population variances are involved".
-    If no rates differ within either framework there is nothing to measure a difference by: the statistic is 0, p is 1,
-    and the interval is everything, -`largest` to `largest`.
+    Welch (1947), "The generalization of 'Student's' problem when several different population variances are involved";
+    of pairs Student's t of their differences (Student 1908, "The probable error of a mean"). If no rates differ within
+    either framework, or all pairs differ by the same, there is nothing to measure a difference by: the statistic is 0,
+    p is 1, and the interval is everything, -`largest` to `largest`.
 
     Parameters
     ----------
     a, b : ndarray of float64, shape (training runs,)
         A rate for each trained model; the numbers of runs may differ.
-    confidence : float, default 0.95
-        Of the interval.
+    paired : bool, default False
+        Whether the trainings come in pairs: the first of a and the first of b are one, and so on.
     largest : float, default 1
         The largest possible difference, to which the interval is cut: 1 for rates, infinity for distances.
 
     Raises
     ------
     UsageError
-        A framework has one training.
+        A framework has one training, or those that are paired differ in their number.
 
     Examples
     --------
-    >>> difference = welch_t(np.array([0.1, 0.2]), np.array([0.3, 0.4]))
+    >>> difference = t_test(np.array([0.1, 0.2]), np.array([0.3, 0.4]))
     >>> round(difference.statistic, 3), round(difference.p, 4), round(difference.low, 3), round(difference.high, 3)
     (-2.828, 0.1056, -0.504, 0.104)
-    """
-    pool_variance([a, b])  # or it says what is missing
-    return _t_test(float(a.mean() - b.mean()), *standard_error(a, b), confidence, largest)
-
-
-def paired_t(
-    a: NDArray[np.float64], b: NDArray[np.float64], confidence: float = 0.95, largest: float = 1.0
-) -> Difference:
-    """Test whether two frameworks differ in their mean rate, where their trainings come in pairs.
-
-    Student's t of the pairs' differences (Student 1908, "The probable error of a mean"). If all differences are equal
-    there is nothing to measure them by, as for `welch_t`.
-
-    Parameters
-    ----------
-    a, b : ndarray of float64, shape (pairs,)
-        A rate for each trained model: the first of a and the first of b are a pair, and so on.
-    confidence, largest : float
-        As for `welch_t`.
-
-    Raises
-    ------
-    UsageError
-        The numbers of trainings differ, or there is one pair.
-
-    Examples
-    --------
-    >>> difference = paired_t(np.array([0.1, 0.2, 0.4]), np.array([0.2, 0.4, 0.5]))
+    >>> difference = t_test(np.array([0.1, 0.2, 0.4]), np.array([0.2, 0.4, 0.5]), paired=True)
     >>> round(difference.statistic, 3), round(difference.p, 4), round(difference.low, 3), round(difference.high, 3)
     (-4.0, 0.0572, -0.277, 0.01)
     """
-    _check_pairs(a, b)
-    return _t_test(*mean_and_error(a - b), len(a) - 1, confidence, largest)
-
-
-def _t_test(difference: float, error: float, df: float, confidence: float, largest: float) -> Difference:
-    """Test a difference by its standard error; without an error, nothing can be said."""
+    difference, error, df = compare_means(a, b, paired)
     if error**2 <= NO_VARIANCE:
         return Difference(*NOTHING_VARIES, difference, -largest, largest)
-    half = float(stdtrit(df, 0.5 + confidence / 2)) * error
+    half = float(stdtrit(df, 0.975)) * error
     statistic = difference / error
     p = float(2 * stdtr(df, -abs(statistic)))
     return Difference(statistic, p, difference, max(difference - half, -largest), min(difference + half, largest))
 
 
-def mean_and_error(values: NDArray[np.float64]) -> tuple[float, float]:
-    """Return the mean of values and its standard error."""
-    return float(values.mean()), float(values.std(ddof=1)) / math.sqrt(len(values))
-
-
-def standard_error(a: NDArray[np.float64], b: NDArray[np.float64]) -> tuple[float, float]:
-    """Return the standard error of a difference of two means, and Satterthwaite's degrees of freedom; 0 and NaN."""
+def compare_means(a: NDArray[np.float64], b: NDArray[np.float64], paired: bool) -> tuple[float, float, float]:
+    """Return a's mean minus b's, its standard error, and its degrees of freedom; 0 and NaN if nothing varies."""
+    if paired:
+        _check_pairs(a, b)
+        differences = a - b
+        return float(differences.mean()), float(differences.std(ddof=1)) / math.sqrt(len(a)), len(a) - 1
+    pool_variance([a, b])  # or it says what is missing
+    difference = float(a.mean() - b.mean())
     parts = np.array([group.var(ddof=1) / len(group) for group in (a, b)])
     total = float(parts.sum())
     if total <= NO_VARIANCE:
-        return 0.0, math.nan
-    return math.sqrt(total), float(total**2 / (parts**2 / np.array([len(a) - 1, len(b) - 1])).sum())
+        return difference, 0.0, math.nan
+    return difference, math.sqrt(total), float(total**2 / (parts**2 / np.array([len(a) - 1, len(b) - 1])).sum())
 
 
 def holm(p: Sequence[float]) -> list[float]:
@@ -460,8 +429,6 @@ def holm(p: Sequence[float]) -> list[float]:
 
 # equivalence: is a difference smaller than a margin that was stated beforehand?
 
-LEVEL = 0.05
-
 
 class Equivalence(NamedTuple):
     """Two one-sided tests of a difference.
@@ -483,13 +450,14 @@ class Equivalence(NamedTuple):
 
 
 def equivalent_frameworks(
-    a: NDArray[np.float64], b: NDArray[np.float64], margin: float, largest: float = 1.0
+    a: NDArray[np.float64], b: NDArray[np.float64], margin: float, *, paired: bool = False, largest: float = 1.0
 ) -> Equivalence:
     """Test whether two frameworks' mean rates differ by less than a margin; the training run is the unit.
 
     Two one-sided t tests (Schuirmann 1987, "A comparison of the two one-sided tests procedure and the power approach
-    for assessing the equivalence of average bioavailability"), with Welch's standard error and degrees of freedom. If
-    no training differs from another of its framework, nothing can be said: p is 1, the interval everything.
+    for assessing the equivalence of average bioavailability"), with the error and the degrees of freedom of `t_test`.
+    If no training differs from another of its framework, or all pairs differ by the same, nothing can be said: p is 1,
+    the interval everything.
 
     Parameters
     ----------
@@ -497,13 +465,15 @@ def equivalent_frameworks(
         A rate for each trained model, or a distance.
     margin : float
         In the unit of the rates, above 0: 0.05 is five points.
+    paired : bool, default False
+        Whether the trainings come in pairs, as for `t_test`.
     largest : float, default 1
         The largest possible difference: 1 for rates, +inf for distances.
 
     Raises
     ------
     UsageError
-        The margin is not above 0, or above `largest`; or a framework has one training.
+        The margin is not above 0, or above `largest`; or as for `t_test`.
 
     Examples
     --------
@@ -513,41 +483,7 @@ def equivalent_frameworks(
     >>> evidence.p < 0.05, -0.02 < evidence.low, evidence.high < 0.02
     (True, True, True)
     """
-    pool_variance([a, b])  # or it says what is missing
-    return _one_sided(float(a.mean() - b.mean()), *standard_error(a, b), margin, largest)
-
-
-def equivalent_twins(
-    a: NDArray[np.float64], b: NDArray[np.float64], margin: float, largest: float = 1.0
-) -> Equivalence:
-    """Test whether two frameworks' mean rates differ by less than a margin, where their trainings come in pairs.
-
-    Two one-sided t tests of the pairs' differences, as `equivalent_frameworks` of independent trainings. If all
-    differences are equal, nothing can be said: p is 1, the interval everything.
-
-    Parameters
-    ----------
-    a, b : ndarray of float64, shape (pairs,)
-        The rates of both trainings of each pair, or their distances.
-    margin : float
-        In the unit of the rates, above 0: 0.05 is five points.
-    largest : float, default 1
-        The largest possible difference: 1 for rates, +inf for distances.
-
-    Raises
-    ------
-    UsageError
-        The margin is not above 0, or above `largest`; the numbers of trainings differ; or there is one pair.
-
-    Examples
-    --------
-    >>> evidence = equivalent_twins(np.array([0.10, 0.20, 0.30]), np.array([0.11, 0.20, 0.30]), margin=0.02)
-    >>> round(evidence.low, 4), round(evidence.high, 4), round(evidence.p, 3)
-    (-0.0131, 0.0064, 0.019)
-    """
-    _check_pairs(a, b)
-    differences = a - b
-    return _one_sided(*mean_and_error(differences), len(differences) - 1, margin, largest)
+    return _one_sided(*compare_means(a, b, paired), margin, largest)
 
 
 def equivalent_models(differences: NDArray[np.float64], margin: float) -> Equivalence:
@@ -577,7 +513,7 @@ def equivalent_models(differences: NDArray[np.float64], margin: float) -> Equiva
     n = len(differences)
     if n and not differences.any():
         check_fraction("margin", margin)
-        end = 1 - LEVEL ** (1 / n)
+        end = 1 - ALPHA ** (1 / n)
         return Equivalence(0.0, -end, end, float((1 - margin) ** n))
     if n < 2:
         return _one_sided(math.nan, 0.0, math.nan, margin)
@@ -589,6 +525,6 @@ def _one_sided(difference: float, error: float, df: float, margin: float, larges
     check_fraction("margin", margin, largest)
     if error**2 <= NO_VARIANCE:
         return Equivalence(difference, -largest, largest, 1.0)
-    half = float(stdtrit(df, 1 - LEVEL)) * error
+    half = float(stdtrit(df, 1 - ALPHA)) * error
     p = float(stdtr(df, (abs(difference) - margin) / error))  # the nearer end of the margin has the larger p
     return Equivalence(difference, difference - half, difference + half, p)

@@ -138,7 +138,7 @@ def trainings_needed(
 
 
 def detectable_between_pairs(differences: NDArray[np.float64], alpha: float = 0.05, power: float = POWER) -> float:
-    """Return the mean difference of pairs that `paired_t` detects with a given power.
+    """Return the mean difference of pairs that `t_test` detects with a given power.
 
     The spread is that of the differences (noncentral t; Cohen 1988, "Statistical Power Analysis for the Behavioral
     Sciences", chapter 2).

@@ -8,12 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import bdtr, ndtr
+from scipy.special import bdtr
 
-from .foundations import check_values
+from .foundations import ALPHA, check_values
 from .hypotheses import NOTHING_VARIES, Evidence
-
-ALPHA = 0.05
 
 
 def wilcoxon(differences: NDArray[np.float64]) -> Evidence:
@@ -87,21 +85,11 @@ def _sums_at_most(ranks: tuple[int, ...]) -> NDArray[np.float64]:
     return np.asarray(np.minimum(np.cumsum(probability), 1.0))
 
 
-MOST_VALUES = 1000  # of which all pairs have their slope; of more, the medians of so many parts
-
-
 class _ChangePoint(NamedTuple):
     """How many values of a series lie before its most likely change, and p of a series that does not change."""
 
     before: int
     p: float
-
-
-class _Trend(NamedTuple):
-    """p of a series without a trend, and the change from its first value to its last along the median slope."""
-
-    p: float
-    change: float
 
 
 def change_point(values: NDArray[np.float64]) -> _ChangePoint:
@@ -133,54 +121,6 @@ def change_point(values: NDArray[np.float64]) -> _ChangePoint:
     position = int(distances.argmax())
     exponent = -6 * float(distances[position]) ** 2 / (n**3 + n**2)
     return _ChangePoint(position + 1, min(1.0, 2 * math.exp(exponent)))
-
-
-def trend(values: NDArray[np.float64]) -> _Trend:
-    """Test whether a series rises or falls, by Kendall's τ (Mann 1945, "Nonparametric tests against trend").
-
-    p is from the normal distribution with the variance for ties and a correction for continuity (Kendall 1975, "Rank
-    Correlation Methods"), which needs about ten values. The slope is the median of those of all pairs (Sen 1968,
-    "Estimates of the regression coefficient based on Kendall's tau"); of more than 1,000 values, of the medians of
-    1,000 parts.
-
-    Parameters
-    ----------
-    values : ndarray of float64, shape (n,)
-
-    Raises
-    ------
-    UsageError
-        A value is NaN.
-
-    Examples
-    --------
-    >>> p, change = trend(np.arange(20.0))
-    >>> p < 0.001, change
-    (True, 19.0)
-    """
-    check_values(values)
-    n = len(values)
-    count = np.unique(values, return_counts=True)[1]
-    tied = float((count * (count - 1) * (2 * count + 5)).sum())
-    variance = (n * (n - 1) * (2 * n + 5) - tied) / 18
-    if variance <= 0:  # all values are equal
-        return _Trend(1.0, 0.0)
-    score = 0
-    for position in range(1, n):
-        score += int(np.sign(values[position] - values[:position]).sum())
-    p = 2 * float(ndtr(-max(abs(score) - 1, 0) / math.sqrt(variance)))
-    return _Trend(min(p, 1.0), _slope(values) * (n - 1))
-
-
-def _slope(values: NDArray[np.float64]) -> float:
-    """Return the median slope of all pairs, for one step of the series."""
-    position = np.arange(len(values), dtype=np.float64)
-    if len(values) > MOST_VALUES:
-        parts = np.array_split(np.arange(len(values)), MOST_VALUES)
-        position = np.array([part.mean() for part in parts])
-        values = np.array([np.median(values[part]) for part in parts])
-    earlier, later = np.triu_indices(len(values), 1)
-    return float(np.median((values[later] - values[earlier]) / (position[later] - position[earlier])))
 
 
 class Located(NamedTuple):

@@ -76,8 +76,7 @@ class BrowserRuntime(Runtime):
         The version of its JavaScript.
     """
 
-    package = "chromium"
-    extra = ""
+    can_crash = False
     library: ClassVar[str]
 
     def version(self) -> str:
@@ -302,15 +301,17 @@ class _Handler(BaseHTTPRequestHandler):
         exchange = self.exchanges.get(key)
         content = None if exchange is None else exchange.content.get(name)
         if content is None:
-            self.close_connection = True
             self.send_error(404)
         else:
             self._send(content if isinstance(content, bytes) else content.read_bytes(), Path(name).suffix)
 
     def do_POST(self) -> None:
         """Take a page's answer, if there is one, and send the next question once there is one."""
-        exchange = self.exchanges[self.path.split("/")[1]]
+        exchange = self.exchanges.get(self.path.split("/")[1])
         values = self.rfile.read(int(self.headers["Content-Length"]))
+        if exchange is None:  # the page was closed in the meantime
+            self.send_error(404)
+            return
         if "Shape" in self.headers:
             exchange.answers.put((json.loads(self.headers["Shape"]), values))
         if question := exchange.questions.get():

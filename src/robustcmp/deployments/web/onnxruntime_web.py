@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from ...data.arrays import Images
 from ...errors import DeploymentError
 from ...models.model import Model
 from ..base import Conversion
 from ..onnx_files import OnnxFile
 from ..onnxruntime import RUNTIME as NATIVE
-from ..sessions import Layout, Session, Tensor, choose_tensors
+from ..sessions import Layout, Session, choose_tensors
 from . import browser, npm
 
 VERSION = "1.30.0"
@@ -29,7 +26,6 @@ PACKAGE = npm.Package(
     },
 )
 SCRIPTS = ("ort.wasm.min.js", "onnxruntime_web_page.js")
-OPEN = 2**31  # what -1 becomes, the size of an axis that has no name
 
 
 class _OnnxRuntimeWeb(browser.BrowserRuntime):
@@ -48,27 +44,18 @@ class _OnnxRuntimeWeb(browser.BrowserRuntime):
     def beside(self, path: Path) -> list[Path]:
         return NATIVE.beside(path)
 
-    def convert(self, model: Model, kind: str, calibration: NDArray[np.float32] | None, path: Path) -> None:
+    def convert(self, model: Model, kind: str, calibration: Images | None, path: Path) -> None:
         if kind and (why := NATIVE.explain_absence()):
             raise DeploymentError(why)
         NATIVE.convert(model, kind, calibration, path)
 
     def load(self, path: Path) -> Session:
-        content = OnnxFile(path).read_whole()
+        file = OnnxFile(path)
         page = browser.start_page(f"{path}, in {self.name}", SCRIPTS, PACKAGE.fetch())
-        tensors = page.load(content)
-        taken, scores, notes = choose_tensors(page.name, _tensors(tensors["inputs"]), _tensors(tensors["outputs"]))
+        page.load(file.read_whole())
+        taken, scores, notes = choose_tensors(page.name, *file.read_tensors())
         layout = Layout.of(taken.shape, taken.dtype, page.name)
         return Session(layout, partial(browser.ask_rows, page, input=taken.name, output=scores.name), notes)
-
-
-def _tensors(values: list[dict[str, Any]]) -> list[Tensor]:
-    """Return inputs or outputs as a page describes them."""
-    tensors = []
-    for value in values:
-        sizes = [size if isinstance(size, int) and 0 < size < OPEN else None for size in value.get("shape", ())]
-        tensors.append(Tensor(value["name"], value.get("type", "no tensor"), sizes))
-    return tensors
 
 
 RUNTIME = _OnnxRuntimeWeb()

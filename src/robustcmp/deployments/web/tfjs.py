@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import DeploymentError, in_one_line
+from ...errors import DeploymentError
 from ...files import write_bytes_atomically
 from ...models.model import Model
 from ...networks.architecture import (
@@ -34,7 +34,7 @@ from ...networks.architecture import (
 )
 from ...provenance import own_version
 from ...untrusted import read_network
-from ..base import WRITTEN, Conversion
+from ..base import WRITTEN, Conversion, deployment_errors
 from ..sessions import Layout, Session, Tensor, choose_tensors
 from . import browser, npm
 
@@ -61,7 +61,11 @@ WEIGHTS = "weights.bin"
 DESCRIPTION_BYTES = 2**24  # of a model.json; MobileNet's has 2**18
 WEIGHT_BYTES = 2**31  # of all weights; a page's memory has twice as many
 STORED = {"float32": 4, "int32": 4, "bool": 1, "uint8": 1, "uint16": 2, "float16": 2}  # bytes a value
+# They cost nothing: the weights are in the file.
+ZEROS = {"class_name": "Zeros", "config": {}}
+ZERO_INITIALISERS = {"kernel_initializer": ZEROS, "bias_initializer": ZEROS}
 KEYS = {"mean": "moving_mean", "variance": "moving_variance"}  # where Keras has other names
+NO_MODEL = "is no layers model of TensorFlow.js, which has modelTopology, and a weightsManifest with paths and weights"
 OTHERWISE = "Convert it with tensorflowjs_converter to a layers model, and open its model.json."
 
 
@@ -170,11 +174,9 @@ def _keras(layer: Layer) -> tuple[str, dict[str, Any]]:
                 "data_format": "channels_last",
                 "activation": "linear",
                 "use_bias": True,
-            } | _zero_initialisers("kernel", "bias")
+            } | ZERO_INITIALISERS
         case Dense():
-            return "Dense", {"units": layer.units, "activation": "linear", "use_bias": True} | _zero_initialisers(
-                "kernel", "bias"
-            )
+            return "Dense", {"units": layer.units, "activation": "linear", "use_bias": True} | ZERO_INITIALISERS
         case BatchNorm():
             return "BatchNormalization", {
                 "axis": -1,
@@ -194,11 +196,6 @@ def _keras(layer: Layer) -> tuple[str, dict[str, Any]]:
             return "Flatten", {"data_format": "channels_last"}
         case Residual():
             return "Add", {}
-
-
-def _zero_initialisers(*weights: str) -> dict[str, Any]:
-    """Return initialisers that cost nothing: the weights are in the file."""
-    return {f"{weight}_initializer": {"class_name": "Zeros", "config": {}} for weight in weights}
 
 
 def _store(name: str, values: NDArray[np.float32], kind: str) -> tuple[dict[str, Any], NDArray[Any]]:
@@ -232,10 +229,8 @@ def _read_model(path: Path) -> tuple[Any, list[dict[str, Any]], bytes]:
     """
     content = _read_description(path)
     arrays: list[dict[str, Any]] = [about for group in content["weightsManifest"] for about in group["weights"]]
-    try:
+    with deployment_errors(f"{path} {NO_MODEL}"):
         expected = sum(map(_bytes, arrays))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise _no_model(path, error) from None
     if expected > WEIGHT_BYTES:
         raise DeploymentError(f"{path} expects {expected:,} bytes of weights; at most {WEIGHT_BYTES:,} are read")
     values = b"".join(read_network(file, expected) for file in _beside(path, content))
@@ -248,26 +243,14 @@ def _read_model(path: Path) -> tuple[Any, list[dict[str, Any]], bytes]:
 
 def _read_description(path: Path) -> dict[str, Any]:
     """Return what stands in a model.json, in which there are at least lists where lists are expected."""
-    try:
+    with deployment_errors(f"{path} {NO_MODEL}"):
         content: dict[str, Any] = json.loads(read_network(path, DESCRIPTION_BYTES))
-    except (ValueError, RecursionError) as error:
-        raise _no_model(path, error) from None
-    try:
         if content.get("format", "layers-model") != "layers-model":
             raise DeploymentError(f"{path} is a {content['format']}; expected a layers model. {OTHERWISE}")
         lists = [group[name] for group in content["weightsManifest"] for name in ("paths", "weights")]
         if not isinstance(content["modelTopology"], dict) or not all(isinstance(value, list) for value in lists):
             raise TypeError("something else stands there")
-    except (KeyError, TypeError, AttributeError) as error:
-        raise _no_model(path, error) from None
     return content
-
-
-def _no_model(path: Path, error: Exception) -> DeploymentError:
-    return DeploymentError(
-        f"{path} is no layers model of TensorFlow.js ({type(error).__name__}: {in_one_line(error)}). Expected "
-        "modelTopology, and a weightsManifest with paths and weights."
-    )
 
 
 def _beside(path: Path, content: Mapping[str, Any]) -> list[Path]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,11 +11,7 @@ from ...analysis.results import Results
 from ...errors import StoreError, unknown
 from ...records.attack import NORMS
 from ..format import distance
-from .style import as_picture, panels
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from .style import Axes, Figure, as_picture, panels
 
 
 @dataclass(frozen=True)
@@ -71,13 +66,13 @@ def attacks_with_images(results: Results) -> list[str]:
 def choose_outcomes(results: Results, attack: str, images: int) -> list[list[Outcome]]:
     """Return some images under an attack: a list an image, of every model that has it.
 
-    Images on which the models part come first, then one of each class in turn.
+    Images on which the models part come first.
     """
     assert results.clean is not None
     models = [model for model in results.models if results.has_adversarials(model, attack)]
     adversarials = {model: results.adversarials(model, attack) for model in models}
     success = {model: _first(results, model, attack, "success") for model in models}
-    chosen = _choose_images(np.array([success[model] for model in models]), results.arrays["label"], images)
+    chosen = _choose_images(np.array([success[model] for model in models]), images)
     classes = {model: _first(results, model, attack, "adversarial_class") for model in models}
     norm = results.attack_records[attack].norm
     distances = {model: _first(results, model, attack, norm) for model in models}
@@ -99,18 +94,12 @@ def choose_outcomes(results: Results, attack: str, images: int) -> list[list[Out
     ]
 
 
-def _choose_images(success: NDArray[np.bool_], labels: NDArray[np.int64], count: int) -> list[int]:
-    """Return the positions of images to show, of outcomes (models, images) and classes (images,), in rising order."""
+def _choose_images(success: NDArray[np.bool_], count: int) -> list[int]:
+    """Return the positions of images to show, of outcomes (models, images): those on which models differ come first."""
     fallen = success.sum(axis=0)
     differ = (fallen > 0) & (fallen < len(success))
-    ranks = np.zeros(len(labels), np.int64)  # of an image among those of its class: a class in turn
     order = np.argsort(np.where(differ, 0, np.where(fallen > 0, 1, 2)), kind="stable")
-    seen: dict[int, int] = {}
-    for position in order:
-        label = int(labels[position])
-        ranks[position] = seen[label] = seen.get(label, -1) + 1
-    best = np.lexsort((~differ, ranks))[:count]
-    return sorted(map(int, best))
+    return sorted(map(int, order[:count]))
 
 
 def _first(results: Results, model: str, attack: str, name: str) -> NDArray[np.float64]:

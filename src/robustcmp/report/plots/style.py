@@ -11,8 +11,11 @@ from numpy.typing import NDArray
 from ...errors import UsageError
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes as Axes
+    from matplotlib.figure import Figure as Figure
+else:  # to import Matplotlib takes long
+    Axes = Any
+    Figure = Any
 
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 """The palette of Okabe and Ito, without its yellow, which is too light for thin lines on white."""
@@ -90,13 +93,9 @@ def bare(axes: Axes, grid: str | None = "y") -> None:
 def as_picture(image: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return an image (H, W, C) as it is drawn: grey (H, W), or colours (H, W, 3).
 
-    Of four channels the first three are drawn, as the fourth is no colour; two are red and green, with their mean as
-    blue, so that what is equal in both stays grey; of more than four, their mean is drawn.
+    Of four channels the first three are drawn; of two, and of more than four, their mean.
 
-    >>> as_picture(np.zeros((5, 6, 2), np.float32)).shape, as_picture(np.zeros((5, 6, 1), np.float32)).shape
+    >>> as_picture(np.zeros((5, 6, 3), np.float32)).shape, as_picture(np.zeros((5, 6, 1), np.float32)).shape
     ((5, 6, 3), (5, 6))
     """
-    channels = image.shape[-1]
-    if channels == 2:
-        return np.concatenate([image, image.mean(axis=-1, keepdims=True)], axis=-1)
-    return image[..., :3] if channels in (3, 4) else np.asarray(image.mean(axis=-1), np.float32)
+    return image[..., :3] if image.shape[-1] in (3, 4) else np.asarray(image.mean(axis=-1), np.float32)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +14,9 @@ from ...analysis.results import Results
 from ...analysis.statistics import t_interval
 from ...records.attack import NORMS
 from ..tables import without_version
-from .style import bare, color, marker, panel_per_attack
+from .style import Axes, Figure, bare, color, marker, panel_per_attack
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
+WIDEST = 36  # letters below a panel
 SPREAD = 0.22  # of the dots of a model, to either side
 
 
@@ -51,6 +48,15 @@ def draw(
     if len(attacks) > 1:  # one panel alone is too narrow, and has a caption
         _legend(row[0].figure, results.has_several_trainings, bool(published))
     return row
+
+
+def that_ran(results: Results) -> list[str]:
+    """Return the attacks of which there is something to draw."""
+    return [
+        attack
+        for attack in results.attacks
+        if any(np.isfinite(_values_of_trainings(results, model, attack)).any() for model in results.models)
+    ]
 
 
 def _legend(figure: Figure, several: bool, paper: bool) -> None:
@@ -94,7 +100,7 @@ def _panel(axes: Axes, results: Results, attack: str, published: Mapping[str, Ma
 def _name_models(axes: Axes, models: Sequence[str]) -> None:
     """Write the models' names below a panel, slanted where they would touch."""
     axes.set_xticks(range(len(models)), models)
-    if len(models) > 3:
+    if len(models) > 3 or len(models) * max(map(len, models)) > WIDEST:
         for label in axes.get_xticklabels():
             label.set(rotation=40, ha="right", rotation_mode="anchor")
 

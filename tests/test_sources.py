@@ -13,9 +13,9 @@ from robustcmp.data.dataset import Dataset
 from robustcmp.errors import WeightsError
 from robustcmp.models.classifier import Classifier
 from robustcmp.networks.weights import write_weights
-from robustcmp.sources.deployed import Origin, fingerprints
+from robustcmp.sources.deployed import Origin
 from robustcmp.sources.from_files import FromFile
-from robustcmp.sources.from_zoo import FromZoo, zoo_origins
+from robustcmp.sources.from_zoo import FromZoo, fingerprints, zoo_origins
 from robustcmp.sources.named_files import file_origins
 
 NAME = FromZoo("lenet1", "digits", "torch")

@@ -377,6 +377,8 @@ def test_autoattack_without_a_gradient_is_square_alone(tmp_path: Path) -> None:
     assert set(found.fooled_by.values.tolist()) == {0.0, 4.0, np.inf}
     assert (found.parts == 1).all()
     assert "Square ran alone" in to_html(ev.results)
+    ev.run_checks()
+    assert "not Square alone" in str(ev)
 
 
 @pytest.mark.parametrize("attack", [AutoAttack(epsilon=0.1), AutoAttack(epsilon=0.5, norm="l2")], ids=name)

@@ -9,10 +9,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import foolbox as fb
 import numpy as np
+import planted
 import pytest
-from numpy.typing import NDArray
 
 import robustcmp as rc
 from robustcmp.analysis.results import Results
@@ -29,14 +28,6 @@ EVIL = "\x1b[2J\x1b]0;title\x07\r\b\x9b1A\u202egnp.\u2066\udce4\0"
 STORED = EVIL.replace("\udce4", "").replace("\0", "")  # no file of ours can hold these
 NAMES = [f"a{STORED}", "=cmd|' /C calc'!A0", "$\\frac{$<script>alert(1)</script>![x](http://x)\x1b[31m"]
 UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-
-
-def bright(threshold: float) -> fb.NumPyModel:
-    def logits(x: NDArray[Any]) -> NDArray[np.float32]:
-        gap = x[:, 0, 0, 0] - np.float32(threshold)
-        return np.stack([gap, -gap], axis=1)
-
-    return fb.NumPyModel(logits, bounds=(0, 1))
 
 
 SUITE = """
@@ -58,7 +49,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
     suite.write_text(SUITE)
     placed = [f"NAME{place}" for place in range(3)]
     ev = rc.evaluate(
-        {name: bright(0.3 + 0.1 * place) for place, name in enumerate(placed)},
+        {name: planted.bright(0.3 + 0.1 * place) for place, name in enumerate(placed)},
         images,
         np.arange(6) % 2,
         suite=suite,
@@ -118,11 +109,11 @@ def test_a_model_or_a_suite_is_not_called_so(tmp_path: Path) -> None:
     images, labels = np.zeros((2, 4, 4, 1), np.float32), np.ones(2, np.int64)
     for name in ("a\x1b[31m", "a\nb", "", "\u202eab"):
         with pytest.raises(UsageError, match="one line without control characters"):
-            rc.evaluate({name: bright(0.5)}, images, labels, n=1, repeats=1, progress=False)
+            rc.evaluate({name: planted.bright(0.5)}, images, labels, n=1, repeats=1, progress=False)
     path = tmp_path / "a\x1b[31m.toml"
     path.write_text('[attacks.x]\nattack = "FGSM"\n')
     with pytest.raises(UsageError, match="name without control characters"):
-        rc.evaluate({"a": bright(0.5)}, images, labels, suite=path, progress=False)
+        rc.evaluate({"a": planted.bright(0.5)}, images, labels, suite=path, progress=False)
 
 
 def test_what_commands_say_and_print(capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:

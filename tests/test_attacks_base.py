@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ import pytest
 from numpy.typing import NDArray
 
 import robustcmp as rc
-from robustcmp import compare
 from robustcmp.attacks import FGSM, Attack, SinglePixel
 from robustcmp.attacks.base import Perturbed
 from robustcmp.attacks.draws import Draws
@@ -22,12 +21,9 @@ from robustcmp.data.dataset import Dataset
 from robustcmp.errors import UsageError
 from robustcmp.models.classifier import Classifier
 from robustcmp.records.answers import Check, judge
-from robustcmp.records.attack import AttackTable, Column, Extra, PositionDraws
-from robustcmp.records.store import Run
+from robustcmp.records.attack import AttackTable, Cell, Column, Extra, PositionDraws
 from robustcmp.report.tables import tables
 from robustcmp.report.words import notes
-from robustcmp.runs.executors import InProcess
-from robustcmp.runs.plan import Plan, Task
 
 matplotlib.use("agg")
 
@@ -118,16 +114,11 @@ def test_its_values_are_stored_as_it_declares_them(ev: rc.Evaluation) -> None:
     assert set(declared["extras"]) == {"shade", "path", "mean_value"}
 
 
-def test_a_run_of_it_is_resumed(
-    ev: rc.Evaluation, digits_of_two: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    saved: list[str] = []
-    save = Run.save
-    monkeypatch.setattr(Run, "save", lambda run, cell, result: (saved.append(cell.key), save(run, cell, result)))
+def test_a_run_of_it_is_resumed(ev: rc.Evaluation, digits_of_two: dict[str, Any], saved: list[Cell]) -> None:
     gone = ev.results._cell_key("b", "grey", repeat=1)
     (ev.results.run.directory / "cells" / f"{gone}.h5").unlink()
     assert rc.evaluate(**digits_of_two, out=ev.results.run.directory).dataset.identical(ev.dataset)
-    assert saved == [gone]
+    assert [cell.key for cell in saved] == [gone]
 
 
 def test_its_columns_its_tests_and_its_sentence_are_in_the_report(ev: rc.Evaluation) -> None:
@@ -226,29 +217,3 @@ def test_another_exact_attack_has_positions_of_its_own(digits_of_two: dict[str, 
     one, other = (ev.exact_pixel.success_rate.sel(attack=attack).values for attack in ("pixel", "other"))
     np.testing.assert_array_equal(one, other)
     assert str(ev)
-
-
-class Backwards:
-    """An executor that does the last task first, and writes nothing."""
-
-    name = "backwards"
-    limits = None
-
-    def __init__(self) -> None:
-        self.done: list[tuple[str, str]] = []
-
-    def check(self) -> None: ...
-
-    def execute(self, plan: Plan, tasks: Iterable[Task], asked: Callable[[str, int], object]) -> Iterator[Any]:
-        for task in reversed(list(tasks)):
-            self.done.append((task.model[0], task.attack))
-            yield from InProcess().execute(plan, [task], asked)
-
-
-def test_who_executes_changes_no_outcome(
-    ev: rc.Evaluation, digits_of_two: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    backwards = Backwards()
-    monkeypatch.setattr(compare, "choose_executor", lambda *_: backwards)
-    assert rc.evaluate(**digits_of_two, out=tmp_path / "run").dataset.identical(ev.dataset)
-    assert backwards.done == [("b", "grey"), ("a", "grey"), ("b", "fgsm"), ("a", "fgsm")]

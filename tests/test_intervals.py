@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from itertools import permutations
 from statistics import NormalDist
 
 import numpy as np
@@ -11,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from robustcmp.analysis.statistics.hypotheses import mantel
 from robustcmp.analysis.statistics.intervals import NO_EVIDENCE, bootstrap_interval, wilson_interval
 from robustcmp.errors import UsageError
 
@@ -56,9 +54,6 @@ def test_counts_that_cannot_be_are_errors(successes: int, n: int) -> None:
         wilson_interval(successes, n)
 
 
-image_means = st.lists(st.integers(0, 10).map(lambda hits: hits / 10), min_size=1, max_size=60).map(np.array)
-
-
 def test_the_bootstrap_is_the_normal_interval_on_many_images() -> None:
     values = np.random.default_rng(5).random(4000)
     half = NormalDist().inv_cdf(0.975) * values.std() / math.sqrt(len(values))
@@ -72,41 +67,3 @@ def test_where_no_image_differs_at_an_end_wilson_stands_in(value: float, n: int)
     interval = bootstrap_interval(np.full(n, value), 0.9)
     assert interval == wilson_interval(round(n * value), n, 0.9)
     assert interval.low < interval.high
-
-
-# Blocks of pairs
-
-
-@pytest.mark.parametrize("shift", [0.0, 1.0])
-def test_mantel_is_the_share_of_all_partitions(shift: float) -> None:
-    """Of the 15 ways to split six into pairs, each equally likely, after source and target effects are taken out."""
-    rng = np.random.default_rng(3)
-    groups = ["a", "a", "b", "b", "c", "c"]
-    same = np.array(groups)[:, None] == np.array(groups)
-    off = ~np.eye(6, dtype=bool)
-    values = rng.normal(size=(6, 6)) + shift * same
-    # For a full square without its diagonal the additive fit has a closed form.
-    rows, columns, total = ((values * off).sum(axis=axis) for axis in (1, 0, None))
-    source = (5 * rows + columns) / 24 - total / 24
-    target = (5 * columns + rows) / 24 - total / 24
-    rest = values - source[:, None] - target[None, :] - total / 30 + (source.mean() + target.mean())
-    assert np.abs((rest * off).sum(axis=0)).max() < 1e-9
-    assert np.abs((rest * off).sum(axis=1)).max() < 1e-9
-
-    def difference(order: tuple[int, ...]) -> float:
-        within = same[np.ix_(order, order)]
-        return float(rest[within & off].mean() - rest[~within].mean())
-
-    every = np.array([difference(order) for order in permutations(range(6))])
-    found = mantel(values, groups)
-    assert found.statistic == pytest.approx(every[0])
-    assert found.p == pytest.approx((every >= every[0] - 1e-9).mean(), abs=0.02)
-
-
-def test_mantel_on_what_it_cannot_say() -> None:
-    assert all(map(math.isnan, mantel(np.ones((2, 2)), ["a", "b"])))
-    assert all(map(math.isnan, mantel(np.ones((2, 2)), ["a", "a"])))
-    values = np.full((4, 4), 0.5)
-    assert mantel(values, ["a", "a", "b", "b"]) == (pytest.approx(0, abs=1e-12), 1)
-    values[0] = np.nan  # a source on which nothing succeeded
-    assert mantel(values, ["a", "a", "b", "b"]) == (pytest.approx(0, abs=1e-12), 1)
