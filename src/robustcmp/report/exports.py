@@ -210,7 +210,9 @@ def _rate_and_interval(results: Results, model: str, attack: str) -> tuple[str, 
         return rate, "--"
     over_trainings = results.level == "frameworks"
     low, high = results.trainings.interval(model, attack) if over_trainings else results.interval(model, attack)
-    return rate, "--" if math.isnan(low + high) else f"[{_number(100 * low)}, {_number(100 * high)}]"
+    if math.isnan(low + high):
+        return rate, "--"
+    return rate, f"[{_number(100 * low)}, {_number(100 * high)}]"
 
 
 def _number(value: float, digits: int = 1) -> str:

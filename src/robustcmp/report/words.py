@@ -140,11 +140,12 @@ def answer(results: Results) -> str:
 
 def _easier(verdicts: Sequence[Verdict]) -> str:
     """Say which model is easier to fool than which by verdicts that find a difference."""
-    attacks = group(((v.easier, v.harder, "by distance " if v.norm else ""), v.attack) for v in verdicts)
-    return "; ".join(
-        f"{easier} is easier to fool than {harder} {by}under {', '.join(names)}"
-        for (easier, harder, by), names in attacks.items()
-    )
+    attacks = group(((v.easier, v.harder, v.norm), v.attack) for v in verdicts)
+    clauses = []
+    for (easier, harder, norm), names in attacks.items():
+        by = "by distance " if norm else ""
+        clauses.append(f"{easier} is easier to fool than {harder} {by}under {', '.join(names)}")
+    return "; ".join(clauses)
 
 
 def _unsound(results: Results) -> str:
@@ -605,10 +606,16 @@ def write_difference(row: Row) -> str:
 
     def sign(value: float) -> str:
         size = write_apart(row, abs(value))
-        return size if size.strip("0.") == "" else f"{'−' if value < 0 else '+'}{size}"
+        if not size.strip("0."):
+            return size
+        return f"−{size}" if value < 0 else f"+{size}"
 
     difference = sign(row["difference"])
-    return difference if math.isnan(row["low"]) else f"{difference} ({sign(row['low'])} to {sign(row['high'])})"
+    if math.isnan(row["low"]):
+        return difference
+    low = sign(row["low"])
+    high = sign(row["high"])
+    return f"{difference} ({low} to {high})"
 
 
 def answer_deployed(results: Results) -> str:

@@ -69,7 +69,9 @@ def cochran_q(outcomes: NDArray[np.bool_]) -> Evidence:
     of_models = outcomes.sum(axis=1, dtype=np.int64)
     of_images = outcomes.sum(axis=0, dtype=np.int64)
     total = int(of_images.sum())
-    statistic = float((k - 1) * (k * (of_models**2).sum() - total**2) / (k * total - (of_images**2).sum()))
+    between = k * (of_models**2).sum() - total**2
+    within = k * total - (of_images**2).sum()
+    statistic = float((k - 1) * between / within)
     return Evidence(statistic, float(chdtrc(k - 1, statistic)))
 
 
@@ -399,14 +401,16 @@ def compare_means(a: NDArray[np.float64], b: NDArray[np.float64], paired: bool) 
     if paired:
         _check_pairs(a, b)
         differences = a - b
-        return float(differences.mean()), float(differences.std(ddof=1)) / math.sqrt(len(a)), len(a) - 1
+        error = float(differences.std(ddof=1)) / math.sqrt(len(a))
+        return float(differences.mean()), error, len(a) - 1
     pool_variance([a, b])  # or it says what is missing
     difference = float(a.mean() - b.mean())
     parts = np.array([group.var(ddof=1) / len(group) for group in (a, b)])
     total = float(parts.sum())
     if total <= NO_VARIANCE:
         return difference, 0.0, math.nan
-    return difference, math.sqrt(total), float(total**2 / (parts**2 / np.array([len(a) - 1, len(b) - 1])).sum())
+    df = total**2 / (parts**2 / np.array([len(a) - 1, len(b) - 1])).sum()
+    return difference, math.sqrt(total), float(df)
 
 
 def holm(p: Sequence[float]) -> list[float]:
