@@ -292,6 +292,17 @@ def test_images_and_attacks_fit_into_a_time_and_a_rerun_uses_the_same(
     assert choose(functions, 5_000.0) > images  # what functions return may have changed, so it is measured again
 
 
+def test_a_model_that_expects_other_images_has_no_verdict(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import torch
+
+    networks = import_module(str(folder))
+    for name in ("old", "worse"):
+        torch.save(getattr(networks, name)().state_dict(), f"{name}.pt")
+    arguments = ["old.pt,mean=0.9,std=0.1", "worse.pt", "--architecture", "lenet1", "--dataset", "digits"]
+    assert gate_command.main([*arguments, "--suite", "suite.toml", "--images", "20"]) == 2
+    assert "no verdict. old.pt is probably not asked as it was trained" in " ".join(capsys.readouterr().err.split())
+
+
 def test_success_after_rounding_to_8_bits_is_beside_success_of_images_from_files(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -392,7 +392,7 @@ class Evaluation:
             The run was opened with `open_run`, so its models are not loaded.
         """
         checked = require(self._at_hand, "checks").run_checks(self.results, progress)
-        self.results.run.write_answer("checks", checked.to_json())
+        self.results.run.write_answer("checks", msgspec.to_builtins(checked))
         self.results.checked = read_checked(self.results)
         return self.checks
 

@@ -25,6 +25,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from robustcmp.errors import RobustcmpError
@@ -308,7 +309,7 @@ class Answers(RunReader):
     def read(self, name: str) -> Value:
         results = self.open(self.run)
         if "checks" in name:
-            return {} if results.checked is None else results.checked.to_json()
+            return {} if results.checked is None else msgspec.to_builtins(results.checked)
         transferred = results.transferred
         return {} if transferred is None else {str(key): its.values for key, its in transferred.variables.items()}
 

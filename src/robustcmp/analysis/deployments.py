@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from scipy.special import bdtr, betaincinv
 
 from ..records.attack import NORMS
-from .significance import ALPHA
 from .statistics import (
     Equivalence,
     detectable_between_models,
@@ -33,7 +32,7 @@ from .statistics import (
     sign_test,
     t_test,
 )
-from .statistics.foundations import check_fraction
+from .statistics.foundations import ALPHA, check_fraction
 from .twins import Key, read_key
 
 if TYPE_CHECKING:

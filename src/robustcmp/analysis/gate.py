@@ -13,9 +13,10 @@ from scipy.special import ndtri, stdtr, stdtrit
 
 from ..errors import UsageError
 from .deployments import answers_alike
-from .statistics.foundations import NO_VARIANCE, check_fraction
+from .statistics.foundations import ALPHA, NO_VARIANCE, check_fraction
 from .statistics.hypotheses import compare_means, holm
-from .statistics.paired_rates import LEVEL, PairedRates, images_to_show, pair_rates
+from .statistics.paired_rates import PairedRates, images_to_show, pair_rates
+from .statistics.power import POWER
 from .twins import match_twins
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ Outcome = Literal["passed", "easier", "less accurate", "not shown"]
 MARGIN = 0.02
 UNINFORMATIVE = 0.05
 """An attack that fools fewer images of both models than this share, or all but fewer, says nothing about them."""
-POWER = 0.8
 FEWEST_IMAGES = 100  # rather than so few, attacks are left out
 USUAL_DISCORDANCE = 0.05
 NEAR_MARGIN = 0.9  # a difference found beyond this share of the margin would take a hundred times as many images
@@ -185,7 +185,7 @@ class _ModelPair:
         low, high = self._images.interval()
         if self._error**2 <= NO_VARIANCE:
             return low, high
-        half = float(stdtrit(self._df, 1 - LEVEL)) * self._error
+        half = float(stdtrit(self._df, 1 - ALPHA)) * self._error
         return min(low, self.difference - half), max(high, self.difference + half)
 
     def images_needed(self, difference: float, margin: float, power: float) -> int | None:
@@ -264,9 +264,9 @@ def _judge_attacks(model: str, pairs: Sequence[_ModelPair], margin: float) -> li
         answer: AttackAnswer = "not shown"
         if not pair.is_informative:
             answer = "uninformative"
-        elif pair.p_below(margin) < LEVEL:
+        elif pair.p_below(margin) < ALPHA:
             answer = "not easier"
-        elif p_easier[pair.attack] < LEVEL:
+        elif p_easier[pair.attack] < ALPHA:
             answer = "easier"
         low, high = pair.interval()
         disadvantage = max(pair.difference, 0.0)
@@ -336,7 +336,7 @@ def smallest_margin(images: int) -> float:
     >>> round(smallest_margin(1000), 3)
     0.018
     """
-    return float(ndtri(1 - LEVEL) + ndtri(POWER)) * math.sqrt(USUAL_DISCORDANCE / images)
+    return float(ndtri(1 - ALPHA) + ndtri(POWER)) * math.sqrt(USUAL_DISCORDANCE / images)
 
 
 def _power_of_each(attacks: int) -> float:
@@ -372,8 +372,8 @@ def _judge_accuracy(results: Results, baseline: str, model: str, margin: float) 
     rates = PairedRates((old - both) * images, (new - both) * images, images)
     low, high = rates.interval()
     answer: AccuracyAnswer = "not shown"
-    if rates.p_below(margin) < LEVEL:
+    if rates.p_below(margin) < ALPHA:
         answer = "holds"
-    elif rates.p_above(margin) < LEVEL:
+    elif rates.p_above(margin) < ALPHA:
         answer = "worse"
     return AccuracyVerdict(model, answer, old, new, low, high, images)

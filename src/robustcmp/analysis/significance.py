@@ -33,7 +33,7 @@ from .statistics import (
     sign_test,
     t_test,
 )
-from .statistics.foundations import ROUNDING
+from .statistics.foundations import ALPHA, ROUNDING
 
 Level = Literal["models", "frameworks"]
 COLUMNS = (
@@ -41,7 +41,6 @@ COLUMNS = (
     "p_westfall_young",
 )
 ALL = "all"
-ALPHA = 0.05
 RESAMPLES = 10_000
 FEW_DIFFER = 100
 """Images; where fewer differ between models, chi-square is too coarse for Cochran's Q, which is then permuted."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ..errors import UsageError
 from .outcomes import Outcomes
-from .significance import ALL, ALPHA, SUMMED, Level, joint_level, of_distances, select_deciding
+from .significance import ALL, SUMMED, Level, joint_level, of_distances, select_deciding
 from .statistics import (
     Equivalence,
     detectable_between_groups,
@@ -23,7 +23,7 @@ from .statistics import (
     equivalent_models,
     nested_variance,
 )
-from .statistics.foundations import check_fraction
+from .statistics.foundations import ALPHA, check_fraction
 
 if TYPE_CHECKING:
     from .results import Results

@@ -6,9 +6,10 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas
 from numpy.typing import NDArray
 
 from ..analysis.statistics.ranks import median_interval
@@ -16,16 +17,14 @@ from ..errors import UsageError
 from ..files import write_named
 from ..report.exports import without_nan
 from ..report.layout import WIDTH, Table, write_text
+from ..report.plots import require_matplotlib
+from ..report.plots.style import Figure, bare, color, line, marker, panels
 from . import page, pairs, words
 from .figures import summarise
 from .measurement import TASKS, Measurement, Setting
 from .pairs import SETTING, Finding
 from .store import BenchmarkStore
 from .tables import make_tables
-
-if TYPE_CHECKING:
-    import pandas
-    from matplotlib.figure import Figure
 
 OF_TRAINING = [
     *("epoch_seconds", "first_epoch_seconds", "call_seconds"),
@@ -202,11 +201,7 @@ class Benchmark:
         UsageError
             Nothing was trained, or Matplotlib is not installed.
         """
-        from ..report.plots import require_matplotlib  # no other reader needs Matplotlib
-
         require_matplotlib()
-        from ..report.plots.style import bare, color, line, marker, panels
-
         if "train" not in self.tasks:
             raise UsageError("no training was measured, so there is nothing to draw")
         row: NDArray[np.object_] = panels(len(self.settings), figure)[0]

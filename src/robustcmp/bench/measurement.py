@@ -9,16 +9,15 @@ from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 
+from ..records.attack import CellKey, Whole
+from ..records.manifest import Positive, Share
+
 SEMANTICS = 4  # of measured values: those of another number are not resumed, and stay readable
 TASKS = ("train", "forward", "forward-backward")
 # What is measured: steps of a training; predictions; predictions with the gradient of the images.
 Task = Literal["train", "forward", "forward-backward"]
 
-Whole = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
-Positive = Annotated[int, msgspec.Meta(ge=1, le=2**62)]
 Time = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
-Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
-Key = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{1,64}\Z")]
 Times = Annotated[list[Time], msgspec.Meta(max_length=2**24)]
 Epochs = Annotated[list["Epoch"], msgspec.Meta(max_length=2**16)]
 
@@ -142,7 +141,7 @@ class Measurement(msgspec.Struct, frozen=True):
     """
 
     asked: Asked
-    key: Key
+    key: CellKey
     began: str
     seconds: Time
     ready_seconds: Time

@@ -5,18 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas
 from numpy.typing import NDArray
 
-from ..analysis.significance import ALPHA
 from ..analysis.statistics import holm
+from ..analysis.statistics.foundations import ALPHA
 from ..analysis.statistics.ranks import Located, hodges_lehmann, median_interval, pairs_needed, wilcoxon
 from .measurement import Setting
-
-if TYPE_CHECKING:
-    import pandas
 
 SHORTEST = 1e-9  # seconds that a clock can tell
 SETTING = ["task", "images", "batch_size"]
@@ -94,8 +92,6 @@ def _get_times(rows: pandas.DataFrame, setting: Setting) -> dict[str, pandas.Ser
 
 def compare(rows: pandas.DataFrame) -> pandas.DataFrame:
     """Test every pair of subjects in every setting, as `Benchmark.tests` says."""
-    import pandas
-
     tests = []
     for task, images, size in rows[SETTING].drop_duplicates().itertuples(index=False):
         setting = Setting(task, int(images), int(size))

@@ -17,7 +17,8 @@ import msgspec
 from .. import sealed
 from ..errors import SealError, StoreError, UsageError
 from ..files import as_path, make_directory, remove_left_over, sole_writer, write_bytes_atomically
-from .measurement import Asked, Key, Measurement
+from ..records.attack import CellKey
+from .measurement import Asked, Measurement
 
 Content = TypeVar("Content")
 
@@ -26,7 +27,7 @@ class Planned(msgspec.Struct, frozen=True):
     """A measurement that was asked for, and where it is kept."""
 
     asked: Asked
-    key: Key
+    key: CellKey
 
 
 class Manifest(msgspec.Struct):

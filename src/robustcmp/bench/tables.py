@@ -6,14 +6,14 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import pandas
+
 from ..report.format import interval, number, p_value, percent, percent_2, ratio, seconds, significant, size
 from ..report.layout import Column, Table, names
 from .pairs import get_measure, is_significant
 from .words import TASKS, UNITS
 
 if TYPE_CHECKING:
-    import pandas
-
     from .benchmark import Benchmark
 
 SHOWN = ("p90", "p99")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..analysis.statistics.ranks import Located
 from ..report.format import ANY_RATIO, in_unit, p_value, plural, ratio, seconds
-from ..report.words import KINDS, WORDS, Statement
+from ..report.words import KINDS, WORDS, Statement, group
 from .figures import BURST, BURST_SECONDS, BUSY
 from .measurement import Asked, Setting
 from .pairs import Finding, is_significant
@@ -124,19 +124,16 @@ def list_notes(benchmark: Benchmark) -> list[str]:
 
 
 def _note_absent(benchmark: Benchmark) -> Iterator[str]:
-    counts: dict[str, int] = {}
-    for (_, reason), count in benchmark.absent.items():
-        counts[reason] = counts.get(reason, 0) + count
-    for reason, count in counts.items():
-        yield f"{plural(count, 'measurement')} {reason}. Rerun the same command to make what failed or is missing."
+    by_reason = group((reason, count) for (_, reason), count in benchmark.absent.items())
+    for reason, counts in by_reason.items():
+        missing = plural(sum(counts), "measurement")
+        yield f"{missing} {reason}. Rerun the same command to make what failed or is missing."
 
 
 def _note_devices(benchmark: Benchmark) -> Iterator[str]:
-    subjects: dict[str, set[str]] = {}
-    for measured in benchmark.measurements:
-        subjects.setdefault(measured.device, set()).add(measured.asked.subject)
+    subjects = group((measured.device, measured.asked.subject) for measured in benchmark.measurements)
     if len(subjects) > 1:
-        devices = "; ".join(f"{', '.join(sorted(names))} on {device}" for device, names in sorted(subjects.items()))
+        devices = "; ".join(f"{', '.join(sorted({*names}))} on {device}" for device, names in sorted(subjects.items()))
         yield f"Devices differ ({devices}): a pair across them compares devices, not frameworks alone."
 
 
@@ -155,8 +152,6 @@ def _note_busy(benchmark: Benchmark) -> Iterator[str]:
 
 
 def _note_control(benchmark: Benchmark) -> Iterator[str]:
-    subjects: dict[str, list[str]] = {}
-    for subject, result in benchmark.manifest.control.items():
-        subjects.setdefault(result, []).append(subject)
-    for result, names in subjects.items():
-        yield f"Same-weights control, {', '.join(names)}: {result}."
+    by_result = group((result, subject) for subject, result in benchmark.manifest.control.items())
+    for result, subjects in by_result.items():
+        yield f"Same-weights control, {', '.join(subjects)}: {result}."

@@ -7,12 +7,17 @@ import time
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import UsageError
 from ..files import write_named
 from .command import Parser, as_command, say
 from .eval import check_complete, compare, read_options, read_time
 from .screen import drop_log_lines, screen_width, use_color
+
+if TYPE_CHECKING:
+    from ..analysis.gate import Gate
+    from ..analysis.results import Results
 
 STATUS = {"passed": 0, "easier": 3, "less accurate": 3, "not shown": 4}
 
@@ -67,41 +72,59 @@ def _parser() -> Parser:
 def main(words: Sequence[str]) -> int:
     """Gate what the arguments name and return the exit status."""
     start = time.monotonic()
-    options = _parser().parse_args(words)
-    if len(options.models) < 2:
-        raise UsageError(f"expected two models or more, the baseline first; received {options.models[0]} alone")
-    margin = read_points("--margin", options.margin)
-    accuracy_margin = margin
-    if options.accuracy_margin is not None:
-        accuracy_margin = read_points("--accuracy-margin", options.accuracy_margin)
-    for name in ("junit", "markdown"):
-        path = getattr(options, name)
-        if path and not Path(path).parent.is_dir():
-            raise UsageError(f"--{name} should name a file in a directory that exists, received {path}")
+    options = _read(words)
     from ..sources.named_files import describe_files
 
     arguments = _as_comparison(options, describe_files(options.models))
     evaluation = compare(read_options(arguments), arguments, start)
-    if evaluation is None:
-        raise AssertionError("a gate is no estimate")
+    assert evaluation is not None  # as it is for an estimate
     check_complete(evaluation)
-    gate = evaluation.gate(margin, accuracy_margin)
-    page = evaluation.results.run.directory / "report.html"
-    from ..report import gate as report
+    for model in evaluation.manifest["models"]:
+        if model.get("cause"):
+            raise UsageError(f"no verdict. {model['cause']}")
+    gate = evaluation.gate(options.margin, options.accuracy_margin)
+    _write(options, gate, evaluation.results)
+    return STATUS[gate.outcome]
 
-    write_named(page, lambda file: file.write_text(report.to_html(gate, evaluation.results), encoding="utf-8"))
+
+def _read(words: Sequence[str]) -> Namespace:
+    """Return the options, once each was checked, margins as fractions."""
+    options = _parser().parse_args(words)
+    if len(options.models) < 2:
+        raise UsageError(f"expected two models or more, the baseline first; received {options.models[0]} alone")
+    options.margin = read_points("--margin", options.margin)
+    if options.accuracy_margin is None:
+        options.accuracy_margin = options.margin
+    else:
+        options.accuracy_margin = read_points("--accuracy-margin", options.accuracy_margin)
+    for name in ("junit", "markdown"):
+        path = getattr(options, name)
+        if path and not Path(path).parent.is_dir():
+            raise UsageError(f"--{name} should name a file in a directory that exists, received {path}")
+    return options
+
+
+def _write(options: Namespace, gate: Gate, results: Results) -> None:
+    """Write the page and what else was asked for, and print the answer."""
+    from ..report import gate as report
+    from ..report.words import describe_inputs
+
+    page = results.run.directory / "report.html"
+    write_named(page, lambda file: file.write_text(report.to_html(gate, results), encoding="utf-8"))
     if options.junit:
         Path(options.junit).write_text(report.write_junit(gate), encoding="utf-8")
     if options.markdown:
         with open(options.markdown, "a", encoding="utf-8") as file:
             file.write(report.to_markdown(gate))
+    if not options.quiet:
+        for line in describe_inputs(results):
+            say(line)
     if options.json:
         print(report.to_json(gate), flush=True)
-    else:
-        print(report.to_text(gate, screen_width(), use_color(sys.stdout)), flush=True)
-        if not options.quiet:
-            say(f"\nReport: {page}")
-    return STATUS[gate.outcome]
+        return
+    print(report.to_text(gate, screen_width(), use_color(sys.stdout)), flush=True)
+    if not options.quiet:
+        say(f"\nReport: {page}")
 
 
 def read_points(name: str, value: float) -> float:

@@ -76,6 +76,11 @@ def check_model(name: str, classifier: Classifier, images: Images, labels: Label
             f"model {name!r} answers {len(some)} images at once, but not one alone: {type(error).__name__}: {error}. "
             "It should answer each image by itself: call model.eval(), and train batch norm with running statistics."
         ) from error
+    if alone.shape[1:] != logits.shape[1:]:
+        raise ModelError(
+            f"model {name!r} should return logits (1, {logits.shape[1]}) for one image, as it returns "
+            f"{logits.shape} for {len(some)}; received shape (1, {alone.shape[1]})"
+        )
     check_finite(logits, f"model {name!r}")
     if not np.array_equal(logits.argmax(axis=1), again.argmax(axis=1)) or not np.allclose(logits, again, atol=1e-4):
         raise ModelError(

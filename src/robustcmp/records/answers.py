@@ -71,14 +71,9 @@ class Checked(msgspec.Struct, frozen=True):
         ]
         return msgspec.structs.replace(self, checks=checks)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return it in JSON's types."""
-        fields: dict[str, Any] = msgspec.to_builtins(self)
-        return fields
-
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Checked:
-        """Read what `to_json` returned; raise `SealError` or `msgspec.ValidationError` for anything else."""
+        """Read it from JSON's types; raise `SealError` or `msgspec.ValidationError` for anything else."""
         stored = msgspec.convert(content, cls)
         if not math.isfinite(stored.epsilon):
             raise SealError(f"expected a finite epsilon, received {stored.epsilon}")

@@ -8,18 +8,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import msgspec
 import numpy as np
+import pandas
 
 from ..analysis.results import Results
 from ..errors import printable
 from ..untrusted import read_toml
 from .format import fixed
 from .words import find_own_repeats, latex_caption
-
-if TYPE_CHECKING:
-    import pandas
 
 # images ----------------------------------------------------------------------------------------------------------
 
@@ -54,8 +53,6 @@ FORMULA = ("=", "+", "-", "@", "\t")
 
 def to_dataframe(results: Results) -> pandas.DataFrame:
     """Return the rates as a tidy table: a row a model, training seed and attack."""
-    import pandas
-
     models = results.manifest["models"]
     return pandas.DataFrame([_rate(results, model, attack) for model in models for attack in results.attacks])
 
@@ -151,7 +148,7 @@ def to_json(results: Results) -> dict[str, Any]:
     if results.on_all_images:
         summary["subset"] = "all"
     if results.checked:
-        summary["checks"] = results.checked.to_json()["checks"]
+        summary["checks"] = msgspec.to_builtins(results.checked.checks)
     if results.has_deployments:
         summary["sources"] = results.sources
         networks = results.deployed_networks.to_dict("records")
@@ -182,8 +179,6 @@ SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasc
 
 def to_latex(results: Results) -> str:
     """Return the success rates and R of every model as a table environment, which needs the package booktabs."""
-    import pandas
-
     has_r = len(results.models) > 1 and bool(results.indicator)
     columns = [(escape(attack), part) for attack in results.attacks for part in ("rate", r"95\,\%")]
     if has_r:
@@ -215,7 +210,9 @@ def _rate_and_interval(results: Results, model: str, attack: str) -> tuple[str, 
         return rate, "--"
     over_trainings = results.level == "frameworks"
     low, high = results.trainings.interval(model, attack) if over_trainings else results.interval(model, attack)
-    return rate, "--" if math.isnan(low + high) else f"[{_number(100 * low)}, {_number(100 * high)}]"
+    if math.isnan(low + high):
+        return rate, "--"
+    return rate, f"[{_number(100 * low)}, {_number(100 * high)}]"
 
 
 def _number(value: float, digits: int = 1) -> str:

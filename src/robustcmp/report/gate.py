@@ -70,16 +70,16 @@ def _explain_attack(verdict: AttackVerdict) -> str:
 
 
 def _explain_accuracy(gate: Gate, verdict: AccuracyVerdict) -> str:
-    """Return what was found about clean accuracy."""
-    found = (
+    """Return what is shown about clean accuracy."""
+    rates = (
         f"Clean accuracy {100 * verdict.baseline_accuracy:.1f} % and {100 * verdict.accuracy:.1f} % ({verdict.model})"
     )
     if verdict.answer == "holds":
-        return f"{found}: at most {_points(max(verdict.high, 0))} lower."
+        return f"{rates}: at most {_points(max(verdict.high, 0))} lower."
     if verdict.answer == "worse":
-        return f"{found}: at least {_points(verdict.low)} lower."
+        return f"{rates}: at least {_points(verdict.low)} lower."
     return (
-        f"{found}: {plural(verdict.images, 'image')} do not show that it holds within {_points(gate.accuracy_margin)}."
+        f"{rates}: {plural(verdict.images, 'image')} do not show that it holds within {_points(gate.accuracy_margin)}."
     )
 
 

@@ -5,17 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Hashable
 from itertools import combinations, product
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas
 
 from ..analysis.deployments import DEPLOYED_MARGIN, SOURCE, SUCCESS
 from ..analysis.figures import deviate, find_failed_starts
 from ..analysis.indicator import find_published_rates, find_variants, indicator_terms, robustness_indicator
 from ..analysis.outcomes import split_variance
 from ..analysis.results import Results
-from ..analysis.significance import ALL, ALPHA, OF_DISTANCES, of_distances
+from ..analysis.significance import ALL, OF_DISTANCES, of_distances
 from ..analysis.statistics import Interval
+from ..analysis.statistics.foundations import ALPHA
 from ..analysis.verdicts import find_within_noise
 from ..errors import UsageError
+from ..records.answers import NOT_APPLICABLE
 from .format import (
     EVERYTHING,
     NO_INFORMATION,
@@ -37,10 +41,6 @@ from .format import (
 from .layout import Column, Table, names
 from .words import BY_SOURCE, WITHIN_NOISE, Row, write_apart, write_difference
 
-if TYPE_CHECKING:
-    import pandas
-
-NOT_APPLICABLE = "not applicable"
 NOT_COMPARED = "not compared"
 MOST_MODELS = 8  # on a screen; other tables have them all
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+import pandas
 
 from ..analysis.deployments import (
     DEPLOYED_MARGIN,
@@ -23,20 +24,17 @@ from ..analysis.figures import find_failed_starts
 from ..analysis.indicator import find_published_rates
 from ..analysis.planning import ESTIMATE, SAME, UPPER_LIMIT
 from ..analysis.results import Results
-from ..analysis.significance import ALPHA
+from ..analysis.statistics.foundations import ALPHA
 from ..analysis.verdicts import MEDIANS, Verdict, find_within_noise, together
 from ..records.answers import FAIL, NOT_APPLICABLE, NOTED, PASS, Check, Checked
 from .format import distance, number, p_value, percent, percent_2, plural, points, whole
-
-if TYPE_CHECKING:
-    import pandas
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 Row = Mapping[Any, Any]  # of `Results.deployments`, or of `Results.deployed_networks`
 
 
-def _group(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
+def group(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
     """Return the values of each key, in their order."""
     groups: dict[Key, list[Value]] = {}
     for key, value in pairs:
@@ -142,11 +140,12 @@ def answer(results: Results) -> str:
 
 def _easier(verdicts: Sequence[Verdict]) -> str:
     """Say which model is easier to fool than which by verdicts that find a difference."""
-    attacks = _group(((v.easier, v.harder, "by distance " if v.norm else ""), v.attack) for v in verdicts)
-    return "; ".join(
-        f"{easier} is easier to fool than {harder} {by}under {', '.join(names)}"
-        for (easier, harder, by), names in attacks.items()
-    )
+    attacks = group(((v.easier, v.harder, v.norm), v.attack) for v in verdicts)
+    clauses = []
+    for (easier, harder, norm), names in attacks.items():
+        by = "by distance " if norm else ""
+        clauses.append(f"{easier} is easier to fool than {harder} {by}under {', '.join(names)}")
+    return "; ".join(clauses)
 
 
 def _unsound(results: Results) -> str:
@@ -426,7 +425,7 @@ def behaviour_notes(models: Sequence[Mapping[str, Any]]) -> list[str]:
     to pass, or a gradient is not that of the logits.
     """
     sentences = _one_network_notes(models)
-    for name, trained in _group((model["name"], model) for model in models).items():
+    for name, trained in group((model["name"], model) for model in models).items():
         sentences += [model["cause"] for model in trained if model.get("cause")]
         if any(model.get("depends_on_batch") for model in trained):
             sentences.append(f"{name}: answers depend on the other images of a batch, so each image was asked alone.")
@@ -444,7 +443,7 @@ def behaviour_notes(models: Sequence[Mapping[str, Any]]) -> list[str]:
 def _one_network_notes(models: Sequence[Mapping[str, Any]]) -> list[str]:
     """Name models that answer alike in every bit, with one set of weights: they may have been meant to differ."""
     parts = ("weights", "logits", "probes", "gradient")
-    alike = _group(
+    alike = group(
         (
             (model["framework"], *(model["identity"].get(part) for part in parts)),
             f"{model['name']}/{model['training_seed']}",
@@ -491,7 +490,7 @@ def _absences(results: Results) -> list[str]:
 
 def _models_by_reason(reasons: dict[str, dict[str, str]]) -> Iterable[tuple[tuple[str, str], str]]:
     """Return the models by attack and reason."""
-    models = _group((reason, label) for label, of_model in reasons.items() for reason in of_model.items())
+    models = group((reason, label) for label, of_model in reasons.items() for reason in of_model.items())
     return ((reason, ", ".join(labels)) for reason, labels in models.items())
 
 
@@ -501,7 +500,7 @@ def _attack_notes(results: Results) -> list[str]:
     beside = [attack for attack, record in results.attack_records.items() if not record.in_indicator]
     if beside and results.indicator:
         sentences.append(f"A reference beside R, not in it: {', '.join(beside)}.")
-    by_note = _group((note, attack) for attack in results.attacks for note in results.attack_records[attack].notes)
+    by_note = group((note, attack) for attack in results.attacks for note in results.attack_records[attack].notes)
     sentences += [f"{', '.join(attacks)}: {note}" for note, attacks in by_note.items()]
     for attack in results.exact_pixel.attacks:
         sentences.append(
@@ -518,7 +517,7 @@ def _note_trainings(results: Results) -> list[str]:
         for model in results.manifest["models"]
         if "differences" in model["info"]
     }
-    by_kind = _group(
+    by_kind = group(
         (kind, f"{framework}: {text}") for framework, kinds in differences.items() for kind, text in kinds.items()
     )
     return [
@@ -555,7 +554,7 @@ def check_notes(checked: Checked) -> list[str]:
 
 def find_failed(checked: Checked) -> dict[str, list[Check]]:
     """Return the checks that failed, by their names."""
-    return _group((check.check, check) for check in checked.checks if check.outcome == FAIL)
+    return group((check.check, check) for check in checked.checks if check.outcome == FAIL)
 
 
 def check_lines(results: Results) -> list[str]:
@@ -607,10 +606,16 @@ def write_difference(row: Row) -> str:
 
     def sign(value: float) -> str:
         size = write_apart(row, abs(value))
-        return size if size.strip("0.") == "" else f"{'−' if value < 0 else '+'}{size}"
+        if not size.strip("0."):
+            return size
+        return f"−{size}" if value < 0 else f"+{size}"
 
     difference = sign(row["difference"])
-    return difference if math.isnan(row["low"]) else f"{difference} ({sign(row['low'])} to {sign(row['high'])})"
+    if math.isnan(row["low"]):
+        return difference
+    low = sign(row["low"])
+    high = sign(row["high"])
+    return f"{difference} ({low} to {high})"
 
 
 def answer_deployed(results: Results) -> str:
@@ -682,7 +687,7 @@ def deployment_notes(results: Results) -> list[str]:
             f"{BY_SOURCE} FGSM by the source's gradient: its candidates were made for the source, so fewer of them may "
             "fool the deployed network than its own gradient would find."
         )
-    for name, trained in _group((model["name"], model["info"]) for model in results.manifest["models"]).items():
+    for name, trained in group((model["name"], model["info"]) for model in results.manifest["models"]).items():
         of_first = trained[0].get("deployment", {}).get("notes", [])  # others differ in their ranges alone
         sentences += [f"{name}: {note}." for note in of_first]
     return sentences
@@ -705,10 +710,14 @@ def _file_notes(results: Results) -> list[str]:
         if _is_own_file(models[entry["model"][0], entry["model"][1]])
         and not answers_alike(entry["logits"], entry["changed"])
     ]
+    return [*sentences, *describe_inputs(results)]
+
+
+def describe_inputs(results: Results) -> list[str]:
+    """Say what was found out of files of a user's own: their layout, and a softmax at their end."""
     own_files = [model for model in results.manifest["models"] if _is_own_file(model)]
-    by_note = _group((note, model["name"]) for model in own_files for note in model["info"]["deployment"]["notes"])
-    sentences += [f"{', '.join(dict.fromkeys(files))}: {note}." for note, files in by_note.items()]
-    return sentences
+    by_note = group((note, model["name"]) for model in own_files for note in model["info"]["deployment"]["notes"])
+    return [f"{', '.join(dict.fromkeys(files))}: {note}." for note, files in by_note.items()]
 
 
 # plans -----------------------------------------------------------------------------------------------------------

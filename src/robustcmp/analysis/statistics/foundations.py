@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ...errors import UsageError
 
+ALPHA = 0.05
 ONE_TRAINING = "With one training per framework, framework and run-to-run effects are confounded."
 NO_VARIANCE = 1e-24  # of rates: what rounding leaves of equal ones
 ROUNDING = 1e-12  # sums of means within it are equal

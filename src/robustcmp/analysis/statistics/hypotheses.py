@@ -16,6 +16,7 @@ from scipy.special import bdtr, chdtrc, fdtrc, stdtr, stdtrit
 
 from ...errors import UsageError
 from .foundations import (
+    ALPHA,
     NO_VARIANCE,
     ROUNDING,
     check_fraction,
@@ -68,7 +69,9 @@ def cochran_q(outcomes: NDArray[np.bool_]) -> Evidence:
     of_models = outcomes.sum(axis=1, dtype=np.int64)
     of_images = outcomes.sum(axis=0, dtype=np.int64)
     total = int(of_images.sum())
-    statistic = float((k - 1) * (k * (of_models**2).sum() - total**2) / (k * total - (of_images**2).sum()))
+    between = k * (of_models**2).sum() - total**2
+    within = k * total - (of_images**2).sum()
+    statistic = float((k - 1) * between / within)
     return Evidence(statistic, float(chdtrc(k - 1, statistic)))
 
 
@@ -398,14 +401,16 @@ def compare_means(a: NDArray[np.float64], b: NDArray[np.float64], paired: bool) 
     if paired:
         _check_pairs(a, b)
         differences = a - b
-        return float(differences.mean()), float(differences.std(ddof=1)) / math.sqrt(len(a)), len(a) - 1
+        error = float(differences.std(ddof=1)) / math.sqrt(len(a))
+        return float(differences.mean()), error, len(a) - 1
     pool_variance([a, b])  # or it says what is missing
     difference = float(a.mean() - b.mean())
     parts = np.array([group.var(ddof=1) / len(group) for group in (a, b)])
     total = float(parts.sum())
     if total <= NO_VARIANCE:
         return difference, 0.0, math.nan
-    return difference, math.sqrt(total), float(total**2 / (parts**2 / np.array([len(a) - 1, len(b) - 1])).sum())
+    df = total**2 / (parts**2 / np.array([len(a) - 1, len(b) - 1])).sum()
+    return difference, math.sqrt(total), float(df)
 
 
 def holm(p: Sequence[float]) -> list[float]:
@@ -427,8 +432,6 @@ def holm(p: Sequence[float]) -> list[float]:
 
 
 # equivalence: is a difference smaller than a margin that was stated beforehand?
-
-LEVEL = 0.05
 
 
 class Equivalence(NamedTuple):
@@ -514,7 +517,7 @@ def equivalent_models(differences: NDArray[np.float64], margin: float) -> Equiva
     n = len(differences)
     if n and not differences.any():
         check_fraction("margin", margin)
-        end = 1 - LEVEL ** (1 / n)
+        end = 1 - ALPHA ** (1 / n)
         return Equivalence(0.0, -end, end, float((1 - margin) ** n))
     if n < 2:
         return _one_sided(math.nan, 0.0, math.nan, margin)
@@ -526,6 +529,6 @@ def _one_sided(difference: float, error: float, df: float, margin: float, larges
     check_fraction("margin", margin, largest)
     if error**2 <= NO_VARIANCE:
         return Equivalence(difference, -largest, largest, 1.0)
-    half = float(stdtrit(df, 1 - LEVEL)) * error
+    half = float(stdtrit(df, 1 - ALPHA)) * error
     p = float(stdtr(df, (abs(difference) - margin) / error))  # the nearer end of the margin has the larger p
     return Equivalence(difference, difference - half, difference + half, p)

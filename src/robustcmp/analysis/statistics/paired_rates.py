@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from ...errors import UsageError
-from .foundations import check_fraction, check_values
+from .foundations import ALPHA, check_fraction, check_values
 
-LEVEL = 0.05
 LARGEST_SCORE = 1e9
 SMALLEST_MARGIN = 1e-9
 
@@ -70,7 +69,7 @@ class PairedRates(NamedTuple):
         """Return the p value of the hypothesis that the difference is at most the margin."""
         return _normal_tail(self.score(margin))
 
-    def interval(self, level: float = LEVEL) -> tuple[float, float]:
+    def interval(self, level: float = ALPHA) -> tuple[float, float]:
         """Return the lower and upper confidence bounds of the difference, each at ``1 - level``."""
         return self._bound(level), self._bound(1 - level)
 
@@ -129,7 +128,7 @@ def pair_rates(a: NDArray[np.float64], b: NDArray[np.float64], repeats: int = 1)
 
 
 def images_to_show(
-    discordance: float, margin: float, power: float, difference: float = 0.0, level: float = LEVEL
+    discordance: float, margin: float, power: float, difference: float = 0.0, level: float = ALPHA
 ) -> int:
     """Return how many images show that a difference is below a margin.
 

@@ -10,10 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import bdtr
 
-from .foundations import check_values
+from .foundations import ALPHA, check_values
 from .hypotheses import NOTHING_VARIES, Evidence
-
-ALPHA = 0.05
 
 
 def wilcoxon(differences: NDArray[np.float64]) -> Evidence:

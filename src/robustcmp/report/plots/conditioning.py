@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas
 from numpy.typing import NDArray
 
 from ...analysis.followups import require
 from ...analysis.results import Results
-from .style import bare, color, line, panel_per_attack
-
-if TYPE_CHECKING:
-    import pandas
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from .style import Axes, Figure, bare, color, line, panel_per_attack
 
 
 def draw(

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...analysis.results import Results
 from ...analysis.statistics import t_interval, wilson_interval
-from .style import bare, color, line, panel_per_attack
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from .style import Axes, Figure, bare, color, line, panel_per_attack
 
 
 def with_grid(results: Results) -> list[str]:

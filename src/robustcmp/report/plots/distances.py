@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...analysis.results import Results
 from ...records.attack import NORMS
-from .style import bare, color, line, panel_per_attack
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from .style import Axes, Figure, bare, color, line, panel_per_attack
 
 POINTS = 160  # of a curve: more are not seen
 SHOWN = 0.995  # of the distances: the few longest would press the others together

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,11 +11,7 @@ from ...analysis.results import Results
 from ...errors import StoreError, unknown
 from ...records.attack import NORMS
 from ..format import distance
-from .style import as_picture, panels
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from .style import Axes, Figure, as_picture, panels
 
 
 @dataclass(frozen=True)

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...analysis.results import Results
 from ...errors import UsageError
-from .style import bare, color, marker, panels
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from .style import Axes, Figure, bare, color, marker, panels
 
 NARROW = 0.2  # a share of which the number no longer fits into its bar
 STRENGTHS = (0.5, 0.08)  # from the first rank to the last: text can be read on all of them

@@ -11,8 +11,11 @@ from numpy.typing import NDArray
 from ...errors import UsageError
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes as Axes
+    from matplotlib.figure import Figure as Figure
+else:  # to import Matplotlib takes long
+    Axes = Any
+    Figure = Any
 
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 """The palette of Okabe and Ito, without its yellow, which is too light for thin lines on white."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,11 +14,7 @@ from ...analysis.results import Results
 from ...analysis.statistics import t_interval
 from ...records.attack import NORMS
 from ..tables import without_version
-from .style import bare, color, marker, panel_per_attack
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from .style import Axes, Figure, bare, color, marker, panel_per_attack
 
 WIDEST = 36  # letters below a panel
 SPREAD = 0.22  # of the dots of a model, to either side

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...analysis.followups import require
 from ...analysis.results import Results
-from .style import panel_per_attack
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from .style import Axes, Figure, panel_per_attack
 
 WRITTEN = 8  # models up to which each cell has its number
 COLORMAP = "cividis"  # looks alike to every kind of colour vision

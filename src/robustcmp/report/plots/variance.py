@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,11 +10,7 @@ from numpy.typing import NDArray
 from ...analysis.outcomes import split_variance
 from ...analysis.results import Results
 from ...errors import UsageError
-from .style import bare, panel_per_attack
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from .style import Axes, Figure, bare, panel_per_attack
 
 PARTS = {
     "framework": "framework",
