@@ -23,7 +23,7 @@ from robustcmp.models.model import Classifier, Model
 from robustcmp.networks.architecture import get_architecture
 from robustcmp.networks.weights import WeightsFile, read_weights, write_weights
 from robustcmp.sources import recipes, training
-from robustcmp.sources.from_zoo import FromZoo, describe_sources, find_weights, frameworks_with, zoo_origins
+from robustcmp.sources.from_zoo import CHECKPOINT, FromZoo, describe_sources, find_weights, frameworks_with, zoo_origins
 from robustcmp.sources.recipes import Recipe, load_recipe
 
 SEEDS = {"mnist": (0, 1, 2), "digits": (0,)}
@@ -295,6 +295,8 @@ def test_an_interrupted_fit_goes_on(name: FromZoo, tmp_path: Path) -> None:
         quick(name, out, epochs=3)
     model = quick(name, out, epochs=2, progress=lambda epoch, epochs, last: told.append(epoch))
     assert told == [2]
+    (out / name.file).with_suffix(CHECKPOINT).touch()  # as a kill right after the weights were written leaves it
+    model = quick(name, out, epochs=2)
     assert [path.name for path in out.iterdir()] == [name.file]
     contents = [read_weights(path / name.file) for path in (tmp_path / "whole", out)]
     for key, array in contents[0].weights.items():

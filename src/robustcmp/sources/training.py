@@ -359,12 +359,12 @@ def fit(
         check_count("epochs", epochs, limits.EPOCHS)
         settings = msgspec.structs.replace(settings, epochs=epochs)
     path = as_path(out or weights_directory(), "out") / name.file
+    checkpoint = path.with_suffix(CHECKPOINT)
     remove_left_over(path.parent, f"{path.stem[:39]}.")
     if path.exists():
         _check_same_training(path, name, settings)
     else:
         make_directory(path.parent)
-        checkpoint = path.with_suffix(CHECKPOINT)
         content = train(
             get_framework(name.framework),
             get_architecture(model),
@@ -378,7 +378,7 @@ def fit(
             progress=None if progress is None else lambda epoch, last: progress(epoch, settings.epochs, last),
         )
         write_weights(path, content)
-        checkpoint.unlink(missing_ok=True)
+    checkpoint.unlink(missing_ok=True)  # also one that was left by a kill after the weights were written
     return make_model(name, read_named(path, name, "own"), device)
 
 
