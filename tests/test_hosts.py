@@ -511,7 +511,8 @@ def test_a_create_that_is_ended_leaves_no_tool_and_no_environment(
 
 
 @pytest.mark.parametrize(
-    "name", ["protocol", "layers", "keras_layers", "keras_host", "torch_host", "chainer_host", "mxnet_host"]
+    "name",
+    ["protocol", "layers", "keras_layers", "keras_host", "torch_host", "chainer_host", "cntk_host", "mxnet_host"],
 )
 def test_what_runs_in_hosts_is_python_3_6(name: str) -> None:
     text = (environments.HERE / f"{name}.py").read_text(encoding="utf-8")

@@ -557,6 +557,7 @@ MADE_UP: dict[str, Callable[[dict[str, Any]], object]] = {
     "a training seed": lambda said: said["models"][0].update(training_seed="0"),
     "a model twice": lambda said: said["models"].append(said["models"][0]),
     "a model more": lambda said: said["models"].append(said["models"][0] | {"name": "c"}),
+    "an identity": lambda said: said["models"][0]["identity"].update(logits={}),
     "a model's info": lambda said: said["models"][0].update(info={"differences": 3}),
     "reasons": lambda said: said["models"][0].update(not_applicable={"walk": 3}),
     "a key": lambda said: said["cells"][0].update(key="../../key"),

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import HostError, ModelError
-from ..hosts.process import HostProcess
+from ..hosts.process import Answer, Arrays, HostProcess
 from ..networks.architecture import Architecture, is_trainable
 from ..networks.weights import Weights
 from .base import Device, Function, TrainableFramework, Trainer, require_gpu
@@ -103,9 +103,7 @@ class _HostedNetwork:
         self._number = int(answer["is"])
         weakref.finalize(self, self.process.forget, self._number)
 
-    def call(
-        self, call: str, arrays: dict[str, NDArray[Any]] | None = None, **content: Any
-    ) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    def call(self, call: str, arrays: Arrays | None = None, **content: Any) -> Answer:
         """Ask its host something about it."""
         if not self.process.alive:
             raise HostError(
@@ -134,7 +132,7 @@ class _Trainer(Trainer):
         self._shapes = {name: shape for name, shape in shapes.items() if is_trainable(name)}
         weakref.finalize(self, network.process.forget, self._number)
 
-    def _call(self, call: str, arrays: dict[str, NDArray[Any]] | None = None, **content: Any) -> Any:
+    def _call(self, call: str, arrays: Arrays | None = None, **content: Any) -> Any:
         return self._network.process.call(call, arrays, of=self._number, **content)
 
     def step(self, images: NDArray[np.float32], labels: NDArray[np.int64], learning_rate: float) -> float:

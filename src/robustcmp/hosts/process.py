@@ -20,6 +20,8 @@ from ..processes import Process
 from .protocol import MEMORY, MEMORY_SIZE, Channel, Closed, ProtocolError
 from .variables import select_variables
 
+Arrays = dict[str, NDArray[Any]]
+Answer = tuple[dict[str, Any], Arrays]
 START_SECONDS = 300.0  # frameworks take long to import, most of all the first time and beside other work
 CALL_SECONDS = 1800.0  # Theano compiles in its first calls
 TAIL = 2000  # characters of standard error that an error shows
@@ -85,9 +87,7 @@ class HostProcess:
         """Whether it can be asked."""
         return bool(self.close.alive) and self._process.poll() is None
 
-    def call(
-        self, call: str, arrays: dict[str, NDArray[Any]] | None = None, **content: Any
-    ) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    def call(self, call: str, arrays: Arrays | None = None, **content: Any) -> Answer:
         """Ask one thing and return the answer.
 
         Raises
@@ -104,9 +104,7 @@ class HostProcess:
         """Let it forget a network or a trainer before the next call; may be called while another call is under way."""
         self._unused.append(number)
 
-    def _ask(
-        self, call: str, arrays: dict[str, NDArray[Any]] | None, **content: Any
-    ) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    def _ask(self, call: str, arrays: Arrays | None, **content: Any) -> Answer:
         answer, answered = self._converse(f"answer {call}", self._seconds, {"call": call, **content}, arrays)
         output = self._process.output.fileno()
         if os.fstat(output).st_blocks * 512 > MOST_OUTPUT:
@@ -121,8 +119,8 @@ class HostProcess:
         task: str,
         seconds: float,
         question: dict[str, Any] | None = None,
-        arrays: dict[str, NDArray[Any]] | None = None,
-    ) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        arrays: Arrays | None = None,
+    ) -> Answer:
         """Send a question, if there is one, and return the next message."""
         died = False
         try:

@@ -57,6 +57,9 @@ class _Identity(msgspec.Struct):
     weights: str | None
     noise: float
     gradient_noise: float
+    logits: str = ""
+    probes: str = ""
+    gradient: str | None = None
 
 
 class _Info(msgspec.Struct):
