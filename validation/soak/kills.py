@@ -76,7 +76,7 @@ class Killing:
         return [{"outcome": "same", **outcome} for outcome in outcomes]
 
     def _found(self, outcome: str, text: str) -> dict[str, Any]:
-        return {"outcome": outcome, "kind": self.job.name, "type": self.job.name, "where": last_words(text)}
+        return {"outcome": outcome, "kind": self.job.name, "why": last_words(text)}
 
     def _at_any_moment(self, folder: Path, seconds: float) -> int:
         process = self.job.start(folder)
