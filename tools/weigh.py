@@ -17,14 +17,14 @@ ROOT = Path(__file__).parents[1]
 OTHER = ("tests", "validation", "benchmarks", "tools", "docs")
 CEILINGS = {
     "modules in src": 203,
-    "statements in src": 18_988,
-    "definitions in src": 1_415,
-    "public definitions in src": 659,
-    "participle functions in src": 20,
-    "vague names in src": 3,
+    "statements in src": 18_598,
+    "definitions in src": 1_374,
+    "public definitions in src": 650,
+    "participle functions in src": 18,
+    "vague names in src": 2,
     "tuple assignments in src": 38,
     "imports of private names in src": 0,
-    "statements in other Python": 18_600,
+    "statements in other Python": 18_330,
     "public members of Evaluation": 30,
     "options of eval": 25,
 }

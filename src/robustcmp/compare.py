@@ -26,7 +26,7 @@ from .runs.assembly import assemble
 from .runs.executors import Executor, InProcess, Isolated, choose_executor, execute
 from .runs.followups import FollowUps
 from .runs.loading import Models, check_models, load, set_batch_sizes
-from .runs.manifest import add_failures, add_rounded, describe
+from .runs.manifest import complete, describe
 from .runs.plan import Plan, make_plan
 from .runs.progress import Progress, Unseen
 from .runs.question import Question, validate
@@ -165,7 +165,7 @@ def evaluate(
                 )
         store.write_manifest(manifest)
         execute(plan, store, where, shown)
-        return _write(plan, add_rounded(add_failures(manifest, plan), plan, store), store, shown)
+        return _write(plan, complete(manifest, plan, store), store, shown)
 
 
 def prepare(

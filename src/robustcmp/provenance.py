@@ -25,11 +25,6 @@ def own_version() -> str:
     return package_version("robustcmp") or "unknown"
 
 
-def framework_versions(framework: str) -> list[str | None]:
-    """Return the versions of the packages that a framework may be installed as and built on."""
-    return [package_version(package) for package in (framework, f"{framework}-cpu", "keras", "jaxlib")]
-
-
 def processor() -> str:
     """Return what the processor calls itself, "" where the system does not tell."""
     try:

@@ -342,11 +342,14 @@ def _add_own(suite: Suite, words: Sequence[str]) -> Suite:
 def _describe_question(
     options: Namespace, suite_file: SuiteFile, comparison: _Comparison, words: Sequence[str]
 ) -> dict[str, Any]:
-    """Return what the outcome depends on beside the images, and the command, for the manifest."""
+    """Return what the outcome depends on beside the images, and the command, for the manifest.
+
+    Models are not told apart where the code of a user has a part in one of them.
+    """
     from ..files import json_digest
     from ..provenance import made_with
-    from ..sources.from_zoo import fingerprints
 
+    prints = {label: [origin.fingerprint for origin in each] for label, each in comparison.origins.items()}
     question = {
         "suite": json_digest(msgspec.to_builtins(suite_file)),
         "images": options.images,
@@ -358,7 +361,7 @@ def _describe_question(
         "training_seeds": options.training_seeds,
         "same_weights": options.same_weights,
         "environment": made_with(),
-        "models": fingerprints(comparison.origins),
+        "models": None if any(None in each for each in prints.values()) else prints,
     }
     return {"question": question, "command": _format_command(words)}
 

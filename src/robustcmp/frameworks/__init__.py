@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast
 
 from ..errors import ModelError, UsageError, unknown
 from ..hosts import environments
-from ..provenance import framework_versions
+from ..provenance import package_version
 from .base import DataFormat, Device, Framework, Function, Make, Pullback, TrainableFramework, Trainer, require_gpu
 
 __all__ = [
@@ -108,7 +108,7 @@ def check_framework(name: str) -> None:
 def versions(name: str) -> list[str | None]:
     """Return what tells two installations of a framework apart, without importing it or starting its host."""
     if name in NAMES:
-        return framework_versions(name)
+        return [package_version(package) for package in (name, f"{name}-cpu", "keras", "jaxlib")]
     about = environments.describe(name)
     return [about["version"], about["python"], about["requirements"]]
 

@@ -392,12 +392,6 @@ def predict_outside(classifier: Classifier, images: Images) -> NDArray[np.int64]
     return np.asarray(logits.argmax(axis=1), np.int64)
 
 
-def logits_outside(classifier: Classifier, model: Model, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the logits (N, K) that the network itself gives to what it takes, in batches."""
-    answers = classifier.in_batches(lambda batch: classifier.ask(model.without_preprocessing, batch), inputs)
-    return np.concatenate([*answers])
-
-
 def preprocess(
     classifier: Classifier, images: Images, bounds: tuple[float, float], preprocessing: dict[str, Any]
 ) -> NDArray[np.float32]:

@@ -140,10 +140,10 @@ def answer(results: Results) -> str:
 
 def _easier(verdicts: Sequence[Verdict]) -> str:
     """Say which model is easier to fool than which by verdicts that find a difference."""
-    attacks = group(((v.easier, v.harder, v.norm), v.attack) for v in verdicts)
+    attacks = group(((v.easier, v.harder, bool(v.norm)), v.attack) for v in verdicts)
     clauses = []
-    for (easier, harder, norm), names in attacks.items():
-        by = "by distance " if norm else ""
+    for (easier, harder, is_distance), names in attacks.items():
+        by = "by distance " if is_distance else ""
         clauses.append(f"{easier} is easier to fool than {harder} {by}under {', '.join(names)}")
     return "; ".join(clauses)
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..data.arrays import UNIT_BOUNDS, Images, Labels
 from ..errors import LOG
 from ..models.classifier import Classifier, unwrap
-from ..models.model import Model, logits_outside, preprocess
+from ..models.model import Model, preprocess
 from .blame import blame
 from .loading import TrainedModel
 from .question import Question
@@ -178,7 +178,7 @@ def _of_range(classifier: Classifier, model: Model, values: _Range, axis: int) -
     return _Cause(
         f"it is given {name}",
         f"pass {wrapping} to robustcmp.wrap, or in the command write FILE,mean={means},std={stds}",
-        lambda images, _: logits_outside(classifier, model, preprocess(classifier, images, UNIT_BOUNDS, flipped)),
+        lambda images, _: _logits_outside(classifier, model, preprocess(classifier, images, UNIT_BOUNDS, flipped)),
     )
 
 
@@ -217,3 +217,9 @@ def _of_classes(classes: int) -> Iterator[_Cause]:
 def _of_order(order: NDArray[np.int64], name: str, remedy: str) -> _Cause:
     """Return the cause that a network's class `order[k]` is k among the labels."""
     return _Cause(name, remedy, lambda _, logits: logits[:, order])
+
+
+def _logits_outside(classifier: Classifier, model: Model, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the logits (N, K) that the network itself gives to what it takes, in batches."""
+    answers = classifier.in_batches(lambda batch: classifier.ask(model.without_preprocessing, batch), inputs)
+    return np.concatenate([*answers])

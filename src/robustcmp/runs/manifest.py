@@ -98,29 +98,26 @@ def _describe_model(model: TrainedModel, suite: Suite) -> dict[str, Any]:
     return entry
 
 
-def add_failures(manifest: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
-    """Return the manifest of a plan without what failed, with the reasons."""
-    models = [
-        entry | {"failed": model.failed} if model.failed else entry
-        for model, entry in zip(plan.models, manifest["models"], strict=True)
-    ]
+def complete(manifest: Mapping[str, Any], plan: Plan, store: Run) -> dict[str, Any]:
+    """Return the manifest of an executed plan: what failed, and success after rounding to 8 bits, stand in it."""
+    are_files = (manifest["about"].get("dataset") or "").startswith("folder:")
+    models = []
+    for model, entry in zip(plan.models, manifest["models"], strict=True):
+        failed = {"failed": model.failed} if model.failed else {}
+        rounded = {"rounded": _rate_after_rounding(model, plan, store)} if are_files else {}
+        models.append(entry | failed | rounded)
     return {**manifest, "models": models, "cells": [asdict(cell) for cell in plan.cells]}
 
 
-def add_rounded(manifest: Mapping[str, Any], plan: Plan, store: Run) -> dict[str, Any]:
-    """Return the manifest of a plan with the success of each attack after rounding to 8 bits, of images from files."""
-    if not (manifest["about"].get("dataset") or "").startswith("folder:"):
-        return {**manifest}
-    models = []
-    for model, entry in zip(plan.models, manifest["models"], strict=True):
-        shares: dict[str, list[float]] = {}
-        for cell in plan.cells:
-            if (cell.model, cell.training_seed) == model.key and not model.failed and store.has_images(cell.key):
-                images = (np.rint(store.adversarials(cell.key) * 255) / 255).astype(np.float32)
-                fooled = store.load(cell.key)["success"] & (model.classifier.predict(images) != plan.labels)
-                shares.setdefault(cell.attack, []).append(float(fooled.mean()))
-        models.append(entry | {"rounded": {attack: statistics.fmean(each) for attack, each in shares.items()}})
-    return {**manifest, "models": models}
+def _rate_after_rounding(model: TrainedModel, plan: Plan, store: Run) -> dict[str, float]:
+    """Return the success rate of each attack after its images are rounded to 8 bits, as in a file."""
+    shares: dict[str, list[float]] = {}
+    for cell in plan.cells:
+        if (cell.model, cell.training_seed) == model.key and not model.failed and store.has_images(cell.key):
+            images = (np.rint(store.adversarials(cell.key) * 255) / 255).astype(np.float32)
+            fooled = store.load(cell.key)["success"] & (model.classifier.predict(images) != plan.labels)
+            shares.setdefault(cell.attack, []).append(float(fooled.mean()))
+    return {attack: statistics.fmean(each) for attack, each in shares.items()}
 
 
 def _compare_with_sources(models: Sequence[TrainedModel], images: Images) -> list[dict[str, Any]]:

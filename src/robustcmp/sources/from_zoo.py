@@ -29,7 +29,6 @@ from .recipes import SHIPPED, default_dataset, load_recipe
 
 if TYPE_CHECKING:
     from ..models.model import Model
-    from .deployed import AnyOrigin
 
 CHECKPOINT = ".checkpoint.h5"
 SOURCES = {"own": "trained here", "zoo": "from the zoo that ships"}
@@ -456,15 +455,3 @@ def no_weights(missing: Sequence[FromZoo]) -> MissingWeightsError:
 def describe_sources(origins: Sequence[FromZoo]) -> str:
     """Say where the weights of some trainings come from."""
     return ", ".join(dict.fromkeys(SOURCES[origin.weights().metadata["source"]] for origin in origins))
-
-
-def fingerprints(origins: Mapping[str, Sequence[AnyOrigin]]) -> dict[str, list[Any]] | None:
-    """Return what tells some models apart, by label; None where the code of a user has a part in one of them.
-
-    Raises
-    ------
-    WeightsError
-        A file is broken.
-    """
-    prints = {label: [origin.fingerprint for origin in each] for label, each in origins.items()}
-    return None if any(fingerprint is None for each in prints.values() for fingerprint in each) else prints
