@@ -269,6 +269,8 @@ def test_workers_with_different_frameworks_share_the_work(
     }
     cluster.start_worker("with-torch", hidden=["jax", "tensorflow"])
     cluster.start_worker("with-jax", hidden=["torch", "tensorflow"])
+    with distributed.Client(cluster.address) as client:
+        client.wait_for_workers(2)
     asked = {"suite": "smoke", "n": 9, "repeats": 2, "batch_size": 16, "progress": False}
     executor = cluster.address
     there = rc.evaluate(origins, digits.images, digits.labels, **asked, out="there", executor=executor)
