@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from robustcmp.cli import hosts as hosting
+from robustcmp.cli.ending import run_process
 from robustcmp.hosts import environments
 
 run = environments._run
@@ -25,4 +26,4 @@ if __name__ == "__main__":
     # A shell that starts the tests in the background has its children ignore the signal.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     environments._run = run_and_lend
-    sys.exit(hosting.main())
+    sys.exit(run_process(hosting.main, "robustcmp.hosts"))

@@ -490,7 +490,7 @@ def test_two_processes_make_one_environment(create: list[str], own_cache: Path) 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_create_that_is_ended_leaves_no_tool_and_no_environment(
+def test_a_create_that_is_ended_leaves_no_tool_and_the_next_one_removes_its_folder(
     number: int, create: list[str], own_cache: Path
 ) -> None:
     def is_running() -> bool:
@@ -506,8 +506,9 @@ def test_a_create_that_is_ended_leaves_no_tool_and_no_environment(
     process.send_signal(number)
     assert "Traceback" not in process.communicate()[1]
     assert process.returncode == 128 + number
-    assert list_environments() == []
     assert not is_running()
+    assert hosting.main(create) == 0
+    assert list_environments() == ["tiny"]
 
 
 @pytest.mark.parametrize(

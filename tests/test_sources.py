@@ -15,7 +15,7 @@ from robustcmp.models.classifier import Classifier
 from robustcmp.networks.weights import write_weights
 from robustcmp.sources.deployed import Origin
 from robustcmp.sources.from_files import FromFile
-from robustcmp.sources.from_zoo import FromZoo, fingerprints, zoo_origins
+from robustcmp.sources.from_zoo import FromZoo, zoo_origins
 from robustcmp.sources.named_files import file_origins
 
 NAME = FromZoo("lenet1", "digits", "torch")
@@ -49,11 +49,11 @@ def test_models_and_their_origins_are_the_same_comparison(saved: FromFile, digit
 
 
 def test_fingerprints_tell_models_apart_before_a_framework_is_loaded(saved: FromFile) -> None:
-    zoo = zoo_origins("lenet1", dataset="digits", frameworks=["torch"])
-    prints = fingerprints(zoo)
-    assert prints == {"torch": [{"versions": NAME.fingerprint["versions"], "weights": NAME.weights().sha256}]}
-    assert fingerprints({"torch": [saved]}) != prints
-    assert fingerprints(file_origins(["torch=nets:mine"])) is None
+    [zoo] = zoo_origins("lenet1", dataset="digits", frameworks=["torch"])["torch"]
+    assert zoo.fingerprint == {"versions": NAME.fingerprint["versions"], "weights": NAME.weights().sha256}
+    assert saved.fingerprint != zoo.fingerprint
+    [[code]] = file_origins(["torch=nets:mine"]).values()
+    assert code.fingerprint is None
     with pytest.raises(WeightsError, match=r"no weights of lenet1 on digits .*torch: 77"):
         zoo_origins("lenet1", dataset="digits", frameworks=["torch"], seeds=[77])
 

@@ -205,7 +205,10 @@ def create(
     if setup.compiler and not shutil.which(setup.compiler):
         raise UsageError(f"{name} needs the compiler {setup.compiler}, which is not installed. Install it first")
     directory().mkdir(parents=True, exist_ok=True)
-    path = Path(tempfile.mkdtemp(prefix=f".{name}~", dir=directory()))
+    for left in directory().glob(f".{name}~*~*"):  # by creations whose process was ended
+        if not Path("/proc", left.name.split("~")[1]).exists():
+            shutil.rmtree(left)
+    path = Path(tempfile.mkdtemp(prefix=f".{name}~{os.getpid()}~", dir=directory()))
     try:
         say(f"creating an environment for {name} with {interpreter}")
         _run(name, [interpreter, "-I", "-m", "venv", str(path)])
