@@ -19,7 +19,10 @@ for (const gallery of document.querySelectorAll(".gallery")) {
     form.querySelector("output").textContent = `${shown} of ${tiles.length} outcomes`;
   };
   form.addEventListener("change", filter);
-  form.addEventListener("reset", () => setTimeout(filter));
+  form.querySelector("button").addEventListener("click", () => {
+    form.reset();
+    filter();
+  });
   form.addEventListener("submit", (event) => event.preventDefault());
   form.hidden = false;
   filter();
