@@ -152,7 +152,7 @@ def test_a_run_in_the_users_directory(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("HOME", str(tmp_path))
     assert Run.create("~/run").directory == tmp_path / "run"
     assert BenchmarkStore("~/run").directory == tmp_path / "run"
-    write_named("~/x.csv", Path.touch)
+    write_named("~/x.csv", "")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "x.csv"]
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from robustcmp.errors import WeightsError
-from robustcmp.files import _write_atomically, digest
+from robustcmp.files import digest, write_bytes_atomically
 from robustcmp.networks.architecture import Architecture, get_architecture
 from robustcmp.networks.weights import Weights, WeightsFile, check_shapes, pair_arrays, read_weights, write_weights
 
@@ -264,17 +264,19 @@ def test_arrays_that_cannot_be_told_apart_are_listed(
 
 
 @pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt()])
-def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, error: BaseException) -> None:
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"old")
 
-    def write(temporary: Path) -> None:
+    def replace(temporary: Path, _: Path) -> None:
         assert temporary.parent == path.parent  # else the renaming would not be atomic
-        temporary.write_bytes(b"half of the ne")
         assert path.read_bytes() == b"old"
         raise error
 
+    monkeypatch.setattr(os, "replace", replace)
     with pytest.raises(type(error)):
-        _write_atomically(path, write)
+        write_bytes_atomically(path, b"new")
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["file"]

@@ -526,8 +526,7 @@ class Evaluation:
         UsageError
             The file cannot be written.
         """
-        text = to_html(self.results)
-        write_named(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+        write_named(path, to_html(self.results))
 
     def to_dataframe(self) -> pandas.DataFrame:
         """Return the rates as a tidy table; ``ev.dataset.to_dataframe()`` has every outcome.

@@ -8,7 +8,7 @@ import json
 import os
 import secrets
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
@@ -109,31 +109,22 @@ def make_directory(directory: Path) -> None:
         raise UsageError(f"{directory} cannot be written: {error.strerror or error}") from None
 
 
-def _write_atomically(path: Path, write: Callable[[Path], object], size: int | None = None) -> None:
-    """Let `write` fill a temporary file beside `path`, flush it to the disk and only then give it its name.
+def write_bytes_atomically(path: Path, content: bytes) -> None:
+    """Fill a temporary file beside `path`, flush it to the disk and only then give it its name.
 
     Whoever reads `path` sees the old file or the whole new one, whenever the process is killed, and however many
     processes write it.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    write : callable
-        Is called with the name of the temporary file.
-    size : int, optional
-        How many bytes it writes, for the message where there is no room for them.
 
     Raises
     ------
     DiskError
         There is no room for the file. The old one is as it was.
     """
-    with _room_for(path, size):
+    with _room_for(path, len(content)):
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = _temporary_beside(path)
         try:
-            write(temporary)
+            temporary.write_bytes(content)
             with open(temporary, "rb") as file:
                 os.fsync(file.fileno())
             os.replace(temporary, path)
@@ -141,38 +132,32 @@ def _write_atomically(path: Path, write: Callable[[Path], object], size: int | N
             temporary.unlink(missing_ok=True)
 
 
-def write_bytes_atomically(path: Path, content: bytes) -> None:
-    """Write a file that appears whole or not at all, as `_write_atomically` does."""
-    _write_atomically(path, lambda temporary: temporary.write_bytes(content), len(content))
-
-
 @contextmanager
-def _room_for(path: Path, size: int | None = None) -> Iterator[None]:
+def _room_for(path: Path, size: int) -> Iterator[None]:
     """Raise `DiskError` where the system says that there is no room for so many bytes of a file."""
     try:
         yield
     except OSError as error:
         if error.errno not in NO_ROOM:
             raise
-        needed = "" if size is None else f": it takes {size:,} bytes"
         full = DiskError(
-            f"{path} cannot be written, {NO_ROOM[error.errno]}{needed}. Make room there, or name another directory, "
-            "and rerun the same command: what is finished is kept."
+            f"{path} cannot be written, {NO_ROOM[error.errno]}: it takes {size:,} bytes. Make room there, or name "
+            "another directory, and rerun the same command: what is finished is kept."
         )
         full.errno = error.errno
         raise full from None
 
 
-def write_named(given: str | os.PathLike[str], write: Callable[[Path], object]) -> None:
-    """Write a file that the caller named, as `_write_atomically` does; raise `UsageError` where that cannot be."""
+def write_named(given: str | os.PathLike[str], text: str) -> None:
+    """Write a file that the caller named, whole or not at all; raise `UsageError` where that cannot be."""
     path = as_path(given, "path")
     try:
         if path.is_dir():
             raise OSError(errno.EISDIR, "it is a directory. Name a file in it")
         if path.absolute().parent == Path("/dev"):  # a file should not replace it
-            write(path)
+            path.write_text(text, encoding="utf-8")
         else:
-            _write_atomically(path, write)
+            write_bytes_atomically(path, text.encode())
     except DiskError:
         raise
     except OSError as error:

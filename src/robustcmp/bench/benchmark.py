@@ -101,8 +101,6 @@ class Benchmark:
 
     @cached_property
     def _rows(self) -> pandas.DataFrame:
-        import pandas
-
         frame = pandas.DataFrame([summarise(measured) for measured in self.measurements])
         frame["order"] = frame.task.map(TASKS.index)
         ordered = frame.sort_values(["order", "images", "batch_size", "subject", "repetition"], ignore_index=True)
@@ -228,8 +226,7 @@ class Benchmark:
         UsageError
             The file cannot be written.
         """
-        html = page.to_html(self)
-        write_named(path, lambda temporary: temporary.write_text(html, encoding="utf-8"))
+        write_named(path, page.to_html(self))
 
     def to_json(self) -> dict[str, Any]:
         """Return the summaries, tests, answers and missing measurements as JSON types."""
@@ -286,8 +283,6 @@ class Benchmark:
 
     def _summarise(self, tasks: Sequence[str], figures: Sequence[str]) -> pandas.DataFrame:
         """Return medians over processes with their intervals, a row a subject and setting of some tasks."""
-        import pandas
-
         summaries = []
         chosen = self._rows[self._rows.task.isin(tasks)]
         for setting_and_subject, frame in chosen.groupby([*SETTING, "subject"], sort=False):

@@ -110,7 +110,7 @@ def _write(options: Namespace, gate: Gate, results: Results) -> None:
     from ..report.words import describe_inputs
 
     page = results.run.directory / "report.html"
-    write_named(page, lambda file: file.write_text(report.to_html(gate, results), encoding="utf-8"))
+    write_named(page, report.to_html(gate, results))
     if options.junit:
         Path(options.junit).write_text(report.write_junit(gate), encoding="utf-8")
     if options.markdown:

@@ -64,8 +64,10 @@ def main(given: Sequence[str]) -> None:
         source.to_html(page)
         say("the page:")
         show(page)
+    elif options.out:
+        write_named(options.out, _format(source, options))
     else:
-        _write_text(_format(source, options), options.out)
+        print(_format(source, options), end="")
 
 
 def _write_adversarials(run: Evaluation, options: Namespace) -> None:
@@ -91,10 +93,3 @@ def _format(source: Evaluation | Benchmark, options: Namespace) -> str:
     if options.format == "csv":
         return to_csv(source.results)
     return source.to_latex() if options.format == "latex" else to_bibtex(source.results)
-
-
-def _write_text(text: str, path: str | None) -> None:
-    if path:
-        write_named(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
-    else:
-        print(text, end="")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import tempfile
 from collections.abc import Callable
@@ -15,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..data.arrays import UNIT_BOUNDS, Images, check_unit_images
-from ..errors import DeploymentError, UsageError, enough_memory
+from ..errors import LOG, DeploymentError, UsageError, enough_memory
 from ..files import as_path, digest, json_digest, make_directory, user_cache
 from ..models.classifier import Classifier
 from ..models.model import Model, check_preprocessing, check_wrapping, shift_and_divide
@@ -27,7 +26,6 @@ from .sessions import BYTES, Session
 from .silence import silence
 
 SEMANTICS = 1  # of how networks are converted here
-_log = logging.getLogger("robustcmp")
 DIGEST = "sha256"  # of a converted file, beside it in the user cache
 ALIKE = 0.8  # how much two ranges share of what they cover together; calibration images rarely reach both ends
 
@@ -210,7 +208,7 @@ def open_deployed(
         _check_levels(main, session, np.stack(_preprocess_bounds(**wrapped)), bounds is not None or is_normalised)
     network = DeployedNetwork(RuntimeAdapter(name, runtime), files, session, wrapped["bounds"] if scaled else None)
     for note in network.notes:
-        _log.info("%s: %s", main, note)
+        LOG.info("%s: %s", main, note)
     description = _describe(network) | {
         "own_file": True,
         "precision": "as in the file",

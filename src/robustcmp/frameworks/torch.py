@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import io
-import logging
 import sys
 import threading
 import warnings
@@ -21,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.checkpoint import checkpoint
 
-from ..errors import DeploymentError, ModelError, NoGradientError, UsageError
+from ..errors import LOG, DeploymentError, ModelError, NoGradientError, UsageError
 from ..networks.architecture import (
     Architecture,
     BatchNorm,
@@ -52,7 +51,6 @@ from .base import (
 from .keras_networks import WITHOUT_LOGITS, KerasModel, is_keras
 from .torch_files import load_weights
 
-_log = logging.getLogger("robustcmp")
 _gradient_wanted: ContextVar[bool] = ContextVar("gradient_wanted", default=False)
 """Whether a gradient is wanted inside of `torch.vmap`, whose tensors do not say so."""
 
@@ -276,7 +274,7 @@ class _Torch(TrainableFramework):
             try:
                 answer_together(torch.zeros(2, *shape, device=device))
             except Exception as error:  # whatever the module does that torch.vmap refuses
-                _log.info("a random module is asked one image at a time: %s: %s", type(error).__name__, error)
+                LOG.info("a random module is asked one image at a time: %s: %s", type(error).__name__, error)
                 return False
             return True
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import mmap
 import re
 import warnings
@@ -11,12 +10,11 @@ from typing import Any
 
 import torch
 
-from ..errors import ModelError, UsageError, WeightsError
+from ..errors import LOG, ModelError, UsageError, WeightsError
 from ..networks.architecture import Shape
 from ..networks.weights import pair_arrays
 from ..untrusted import check_archive, is_archive
 
-_log = logging.getLogger("robustcmp")
 SAFETENSORS = ".safetensors"
 COUNTERS = ("num_batches_tracked", "n_averaged")
 
@@ -32,7 +30,7 @@ def load_weights(path: Path, native: Any) -> torch.nn.Module:
     pairs = pair_arrays(_shapes(received), _shapes(expected), str(path))
     if not all(theirs.endswith(ours) for ours, theirs in pairs.items()):
         some = ", ".join(f"{theirs} as {ours}" for ours, theirs in list(pairs.items())[:2])
-        _log.warning("%s names its arrays in its own way, so they are told by their shapes: %s, …", path, some)
+        LOG.warning("%s names its arrays in its own way, so they are told by their shapes: %s, …", path, some)
     parameters = dict(native.named_parameters())
     for ours, theirs in pairs.items():
         _check_values(f"{path}: {theirs}", received[theirs], expected[ours], ours in parameters)

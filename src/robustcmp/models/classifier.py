@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import logging
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager
 from functools import cached_property, partial
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 
 from .. import frameworks
 from ..data.arrays import Images
-from ..errors import ModelError, RobustcmpError, UsageError, check_count
+from ..errors import LOG, ModelError, RobustcmpError, UsageError, check_count
 from ..files import digest
 from ..frameworks import DataFormat
 from ..frameworks.base import pad
@@ -27,7 +26,6 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 COMPARED = 4  # images, of which compiled and eager outputs are compared
 AGREEMENT = 1e-5
-_log = logging.getLogger("robustcmp")
 
 
 class Classifier:
@@ -129,7 +127,7 @@ class Classifier:
                 if before.shape != after.shape or not np.allclose(after, before, rtol=AGREEMENT, atol=AGREEMENT):
                     raise ModelError(f"compiled and eager outputs differ by up to {np.abs(after - before).max():.2g}")
         except Exception as error:
-            _log.info("%s runs without compilation: %s: %s", self.model, type(error).__name__, error)
+            LOG.info("%s runs without compilation: %s: %s", self.model, type(error).__name__, error)
             return self
         other.workers = min(cores(), MOST_WORKERS)
         other.traced = some
@@ -338,7 +336,7 @@ class Classifier:
                 if n == 1 or not self.framework.is_out_of_memory(error):
                     raise
                 self._fits[0] = min(self._fits[0], n // 2)
-                _log.info("a batch of %d does not fit into the memory; %d at once from now on", n, n // 2)
+                LOG.info("a batch of %d does not fit into the memory; %d at once from now on", n, n // 2)
             else:
                 start += len(batch[0])
                 yield answer

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ModelError, UsageError
+from ..errors import LOG, ModelError, UsageError
 from ..frameworks import Pullback
 from .model import FunctionsModel, check_wrapping
 from .preflight import BINARY
@@ -19,7 +18,6 @@ VJP = Callable[[NDArray[np.float32], NDArray[np.float32]], NDArray[np.floating[A
 FINITE_DIFFERENCES: Literal["finite-differences"] = "finite-differences"
 AT_ONCE = 256  # values of an image
 STEP = 1e-2  # of the bounds' width: a smaller one drowns in float32, a larger one meets more kinks
-_log = logging.getLogger("robustcmp")
 
 
 def wrap_functions(
@@ -82,7 +80,7 @@ def wrap_functions(
     if not callable(logits):
         raise UsageError(f"logits should be a function of images, received {type(logits).__name__}")
     if isinstance(vjp, str) and vjp == FINITE_DIFFERENCES:
-        _log.info("a gradient by finite differences takes 2·H·W·C questions an image, which no attack counts")
+        LOG.info("a gradient by finite differences takes 2·H·W·C questions an image, which no attack counts")
         pullback: Pullback | None = _FiniteDifferences(_check_answer(logits, "logits", rows, np.float64), lower, upper)
     elif vjp is None or callable(vjp):
         pullback = None if vjp is None else _check_answer(vjp, "vjp")
