@@ -132,10 +132,7 @@ class APGD(BallAttack):
         """Return what one restart finds from given points (N, H, W, C) of the ball, towards targets (N,) if any."""
         source = classifier.gradient_source
         targets = labels if targets is None else targets
-        n = len(labels)
-        adversarials = ball.clean.copy()
-        fooled = np.zeros(n, np.bool_)
-        queries = np.zeros(n, np.int64)
+        perturbed = Perturbed.start(ball.clean)
         climbers = _Climbers.at(start, labels, ball)
         checkpoint = max(int(0.22 * self.steps), 1)
         passed = 0
@@ -146,10 +143,10 @@ class APGD(BallAttack):
             else:
                 towards = targets[climbers.row]
                 z, loss, gradient = follow(classifier, source, climbers.point, self.rise, climbers.labels, towards)
-            queries[climbers.row] += 1
+            perturbed.queries[climbers.row] += 1
             fell = z.argmax(axis=1) != climbers.labels
-            fooled[climbers.row[fell]] = True
-            adversarials[climbers.row[fell]] = climbers.point[fell]
+            perturbed.fooled[climbers.row[fell]] = True
+            perturbed.images[climbers.row[fell]] = climbers.point[fell]
             climbers = climbers.part(~fell)
             if is_last or not len(climbers.row):
                 break
@@ -159,7 +156,7 @@ class APGD(BallAttack):
                 climbers.check(passed)
                 checkpoint, passed = max(checkpoint - max(int(0.03 * self.steps), 1), int(0.06 * self.steps), 1), 0
             climbers.move(ball.rows(climbers.row), 0.0 if step == 0 else MOMENTUM)
-        return Perturbed(fooled, adversarials, queries)
+        return perturbed
 
 
 @dataclass

@@ -84,9 +84,8 @@ def search_in_turn(
 
     ``attempt(number, rows)`` attacks those rows of the ball.
     """
-    n = len(ball.clean)
-    whole = Perturbed(np.zeros(n, np.bool_), ball.clean.copy(), np.zeros(n, np.int64))
-    fooled_by = np.full(n, -1)
+    whole = Perturbed.start(ball.clean)
+    fooled_by = np.full(len(ball.clean), -1)
     for number in range(attempts):
         left = np.flatnonzero(~whole.fooled)
         if not len(left):

@@ -43,6 +43,12 @@ class Perturbed:
     queries: NDArray[np.int64]
     extras: dict[str, NDArray[Any]] = field(default_factory=dict)
 
+    @classmethod
+    def start(cls, images: Images) -> Perturbed:
+        """Return copies of images about which nothing has been asked yet."""
+        n = len(images)
+        return cls(np.zeros(n, np.bool_), images.copy(), np.zeros(n, np.int64))
+
     def part(self, rows: slice) -> Perturbed:
         """Return what came of some of the images."""
         extras = {name: values[rows] for name, values in self.extras.items()}

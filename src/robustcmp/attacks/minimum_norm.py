@@ -82,9 +82,7 @@ class _MinimumNorm(Attack):
         clean = images.reshape(n, -1).astype(np.float64)
         farthest = self.size(np.maximum(clean - lower, upper - clean) / scale)
         point = images.copy()
-        adversarials = images.copy()
-        fooled = np.zeros(n, np.bool_)
-        queries = np.zeros(n, np.int64)
+        perturbed = Perturbed.start(images)
         smallest = farthest.copy()
         radius = np.full(n, np.inf)
         row = np.arange(n)
@@ -94,13 +92,13 @@ class _MinimumNorm(Attack):
             gamma = LAST_GAMMA + (GAMMA - LAST_GAMMA) * falling
             x = point[row]
             z = classifier.logits(x)
-            queries[row] += 1
+            perturbed.queries[row] += 1
             fell = z.argmax(axis=1) != labels[row]
             moved = (x.reshape(len(row), -1) - clean[row]) / scale
             size = self.size(moved)
             closer = fell & (size <= smallest[row])
-            adversarials[row[closer]], smallest[row[closer]] = x[closer], size[closer]
-            fooled[row] |= fell
+            perturbed.images[row[closer]], smallest[row[closer]] = x[closer], size[closer]
+            perturbed.fooled[row] |= fell
             if step == 0 and fell.any():  # without an attack
                 row, z, x, moved, size, fell = (each[~fell] for each in (row, z, x, moved, size, fell))
             if step + 1 == self.steps or not len(row):
@@ -109,13 +107,13 @@ class _MinimumNorm(Attack):
             gradient = pull_back(classifier, x, v).reshape(len(row), -1).astype(np.float64) * scale
             to_boundary = np.abs(loss) / np.maximum(self.dual(gradient), 1e-12)
             shrunk = np.minimum(radius[row] * (1 - gamma), smallest[row])
-            grown = np.where(fooled[row], radius[row] * (1 + gamma), size + to_boundary)
+            grown = np.where(perturbed.fooled[row], radius[row] * (1 + gamma), size + to_boundary)
             radius[row] = np.minimum(np.where(fell, shrunk, grown), farthest[row])
             gradient *= (length / np.maximum(np.sqrt((gradient**2).sum(axis=1)), 1e-12))[:, None]
             moved = np.clip(clean[row] + (moved + gradient) * scale, lower, upper) - clean[row]
             moved = self.project(moved / scale, radius[row]) * scale
             point[row] = np.clip(clean[row] + moved, lower, upper).astype(np.float32).reshape(x.shape)
-        yield Perturbed(fooled, adversarials, queries)
+        yield perturbed
 
 
 def _columns(value: str, name: str, budgets: tuple[float, ...]) -> tuple[Column, ...]:

@@ -83,9 +83,7 @@ class Square(BallAttack):
         draws = self.draws(classifier, ball, seed, repeat)
         n, height, width, channels = ball.clean.shape
         start, propose, numbers = (_lay_tiles, _move_bumps, 5) if ball.norm == "l2" else (_paint, _move_squares, 2)
-        adversarials = ball.clean.copy()
-        fooled = np.zeros(n, np.bool_)
-        queries = np.zeros(n, np.int64)
+        perturbed = Perturbed.start(ball.clean)
         row = np.arange(n)
         inside = ball
         candidates = start(ball, draws)
@@ -93,9 +91,9 @@ class Square(BallAttack):
         for iteration in range(self.iterations + 1):
             z = classifier.logits(candidates)
             check_finite(z)
-            queries[row] += 1
+            perturbed.queries[row] += 1
             fell = z.argmax(axis=1) != labels[row]
-            fooled[row[fell]], adversarials[row[fell]] = True, candidates[fell]
+            perturbed.fooled[row[fell]], perturbed.images[row[fell]] = True, candidates[fell]
             loss, _ = margin(z, labels[row])
             better = loss > best_loss
             best = np.where(better[:, None, None, None], candidates, best)
@@ -109,7 +107,7 @@ class Square(BallAttack):
                 u = np.empty((n, BLOCK, numbers + channels))
                 u[row] = squares(draws, row, iteration // BLOCK, numbers + channels)
             candidates = propose(inside, best, u[row, offset], _square_side(iteration, height, width))
-        return Perturbed(fooled, adversarials, queries)
+        return perturbed
 
 
 def squares(draws: Draws, rows: NDArray[np.int64], block: int, numbers: int) -> NDArray[np.float64]:

@@ -166,26 +166,23 @@ class FABTargeted(_Targeted):
     def approach(self, classifier: Classifier, ball: Ball, labels: Labels, targets: Labels) -> Perturbed:
         """Return what the search towards targets (N,) finds."""
         source = classifier.gradient_source
-        n = len(labels)
-        fooled = np.zeros(n, np.bool_)
-        adversarials = ball.clean.copy()
-        queries = np.zeros(n, np.int64)
-        row = np.arange(n)
+        perturbed = Perturbed.start(ball.clean)
+        row = np.arange(len(labels))
         point = ball.clean
         for _ in range(self.steps):
             _, gap, gradient = follow(classifier, source, point, _targeted_margin, labels[row], targets[row])
             point = _step_to_boundary(point, ball.clean[row], gap, gradient, classifier.bounds, ball.norm)
             wrong = ask(classifier, point).argmax(axis=1) != labels[row]
-            queries[row] += 2
+            perturbed.queries[row] += 2
             fell = wrong & (measure(point - ball.clean[row], ball.norm).ravel() <= ball.radius)
-            fooled[row[fell]] = True
-            adversarials[row[fell]] = point[fell]
+            perturbed.fooled[row[fell]] = True
+            perturbed.images[row[fell]] = point[fell]
             row, point, wrong = row[~fell], point[~fell], wrong[~fell]
             if not len(row):
                 break
             clean = ball.clean[row[wrong]]
             point[wrong] = clean + np.float32(BACK) * (point[wrong] - clean)
-        return Perturbed(fooled, adversarials, queries)
+        return perturbed
 
 
 def _step_to_boundary(
@@ -208,8 +205,7 @@ def _step_to_boundary(
     lengths = [np.maximum(measure(step[:, :, None, None], norm)[:, :, 0, 0], 1e-8) for step in (from_point, from_clean)]
     share = np.minimum(lengths[0] / (lengths[0] + lengths[1]), MOST_TOWARDS_CLEAN)
     moved = (x + OVERSHOOT * from_point) * (1 - share) + (start + OVERSHOOT * from_clean) * share
-    stepped: Images = np.clip(moved, *bounds).astype(np.float32).reshape(point.shape)
-    return stepped
+    return np.asarray(np.clip(moved, *bounds), np.float32).reshape(point.shape)
 
 
 def _project_onto_plane(
@@ -236,8 +232,7 @@ def _project_onto_plane(
         closed = np.where(stopped, total, 0).sum(axis=1, keepdims=True)
         moving = np.where(stopped, 0, rate).sum(axis=1, keepdims=True)
         longer = (needed - closed) / np.maximum(moving, 1e-200)
-    projected: NDArray[np.float64] = direction * np.minimum(length * speed, room)
-    return projected
+    return np.asarray(direction * np.minimum(length * speed, room))
 
 
 def _targeted_margin(logits: Logits, labels: Labels, targets: Labels) -> LossAndGradient:
