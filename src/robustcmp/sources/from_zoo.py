@@ -24,7 +24,7 @@ from ..frameworks import (
     versions,
 )
 from ..networks.architecture import Architecture, get_architecture
-from ..networks.weights import WeightsFile, read_weights
+from ..networks.weights import Weights, WeightsFile, read_weights
 from .recipes import SHIPPED, default_dataset, load_recipe
 
 if TYPE_CHECKING:
@@ -243,13 +243,16 @@ def list_trainings() -> list[dict[str, Any]]:
 
 def make_model(name: FromZoo, content: WeightsFile, device: Device) -> Model:
     """Return the model that has some weights, in the framework that trained them."""
+    return _build(name.framework, get_architecture(name.model), content.weights, device, content.metadata)
+
+
+def _build(framework: str, architecture: Architecture, weights: Weights, device: Device, info: dict[str, Any]) -> Model:
     from ..models.model import wrap  # it loads Foolbox, which a finished run does without
 
-    architecture = get_architecture(name.model)
-    adapter = get_framework(name.framework)
+    adapter = get_framework(framework)
     native = adapter.build(architecture, None, device)
-    adapter.set_weights(native, architecture, content.weights)
-    model = wrap(native, framework=adapter.name, device=device, info=content.metadata)
+    adapter.set_weights(native, architecture, weights)
+    model = wrap(native, framework=framework, device=device, info=info)
     model.architecture = architecture
     return model
 
@@ -331,7 +334,7 @@ def same_weights(model: Model, frameworks: Sequence[str] | None = None, *, devic
     >>> same_weights(model, ["torch", "jax"])["jax"]
     <robustcmp.Model lenet1 digits 0 jax, bounds (0, 1)>
     """
-    from ..models.model import Model, wrap
+    from ..models.model import Model
 
     if not isinstance(model, Model) or "model" not in model.info:
         raise UsageError(
@@ -343,14 +346,8 @@ def same_weights(model: Model, frameworks: Sequence[str] | None = None, *, devic
     weights = get_framework(model.framework).get_weights(model.native, architecture)
     info = {key: value for key, value in model.info.items() if key != "differences"}
     info |= {"same_weights": model.framework}
-    models = {}
-    for framework in frameworks or list_installed():
-        adapter = get_framework(framework)
-        native = adapter.build(architecture, None, device)
-        adapter.set_weights(native, architecture, weights)
-        models[framework] = wrap(native, framework=framework, device=device, info=info)
-        models[framework].architecture = architecture
-    return models
+    names = frameworks or list_installed()
+    return {framework: _build(framework, architecture, weights, device, info) for framework in names}
 
 
 def check_names(
