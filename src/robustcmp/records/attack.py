@@ -268,6 +268,9 @@ def _list_values(record: AttackRecord) -> list[str]:
     return [name for name in names if name]
 
 
+TaskKey = tuple[str, int, str]
+
+
 @dataclass(frozen=True)
 class Cell:
     """One model under one attack in one repeat."""
@@ -277,6 +280,11 @@ class Cell:
     attack: str
     repeat: Whole
     key: CellKey
+
+    @property
+    def task(self) -> TaskKey:
+        """Whose missing cells are attacked together: the model's name, its training seed and the attack."""
+        return self.model, self.training_seed, self.attack
 
 
 Extras = dict[str, NDArray[Any]]

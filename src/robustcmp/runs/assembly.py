@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..records.attack import OWN_NAMES, AttackRecord, Cell, collect_extras
+from ..records.attack import OWN_NAMES, AttackRecord, Cell, TaskKey, collect_extras
 from ..records.results_file import Arrays
 from ..records.store import Run
 
@@ -75,15 +75,14 @@ def assemble(
     names = list(dict.fromkeys(name for name, _ in margins))
     seeds = sorted({seed for _, seed in margins})
     shape = (len(names), len(seeds), len(attacks), max(repeats.values()), len(labels))
-    first: dict[tuple[str, int, str], int] = {}
+    first: dict[TaskKey, int] = {}
     for cell in cells:
-        group = cell.model, cell.training_seed, cell.attack
-        first[group] = min(cell.repeat, first.get(group, cell.repeat))
+        first[cell.task] = min(cell.repeat, first.get(cell.task, cell.repeat))
     parts = []
     for cell in cells:
         attack = attacks[cell.attack]
         position = names.index(cell.model), seeds.index(cell.training_seed), [*attacks].index(cell.attack)
-        counted = cell.repeat - first[cell.model, cell.training_seed, cell.attack]
+        counted = cell.repeat - first[cell.task]
         rows = slice(repeats[cell.attack]) if attack.deterministic else counted
         parts.append(_Part(position, rows, attack, run.load(cell.key)))
     values: Arrays = {name: np.full(shape, *EMPTY[name]) for name in OWN_NAMES}

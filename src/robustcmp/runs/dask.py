@@ -22,10 +22,11 @@ from .. import frameworks
 from ..errors import LOG, RobustcmpError, UsageError, check_count
 from ..processes import Child, Ended, Limits
 from ..provenance import own_version
+from ..records.attack import TaskKey
 from ..threads import cores, processors
 from .child import Asked
 from .executors import Failed, InProcess
-from .plan import Plan, Task, TaskKey
+from .plan import Plan, Task
 from .tasks import CHILD, Finished, Needs, RemoteTask, find_needs, pack
 
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")  # the variables on which last bits may depend

@@ -190,7 +190,7 @@ def execute(plan: Plan, store: Run, executor: Executor, progress: Progress) -> N
                 store.save(outcome.cell, outcome.result)
                 for alike in same_key[outcome.cell.key]:
                     progress.finish(alike, outcome.result.success)
-            if cost is not None and (isinstance(outcome, Failed) or len(cost.cells) == sizes[outcome.key]):
+            if cost is not None and (isinstance(outcome, Failed) or len(cost.cells) == sizes[outcome.cell.task]):
                 store.log_cost(cost)
                 cost = None
     finally:
@@ -205,7 +205,7 @@ def _add_cost(before: Cost | None, finished: Finished) -> Cost:
     queries = finished.result.queries
     counted = int(queries.sum()) if (queries >= 0).all() else None
     cost = Cost(
-        *finished.key,
+        *finished.cell.task,
         [finished.cell.key],
         len(queries),
         finished.seconds,

@@ -166,11 +166,7 @@ def _attack_contested(plan: Plan, progress: Progress) -> Contested:
         x = question.images[index[right]]
         y = question.labels[index[right]]
         for (name, attack), of_attack in zip(attacks.items(), of_model, strict=True):
-            repeats = [
-                cell.repeat
-                for cell in plan.cells
-                if (cell.model, cell.training_seed, cell.attack) == (*model.key, name)
-            ]
+            repeats = [cell.repeat for cell in plan.cells if cell.task == (*model.key, name)]
             if len(x) and repeats:
                 results = attack.outcomes(model.classifier, x, y, question.seed, repeats)
                 activity = f"attacking {model.label} with {name}"

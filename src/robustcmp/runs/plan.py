@@ -19,7 +19,7 @@ from ..attacks.gradients import margin
 from ..attacks.suite import Suite
 from ..files import digest, json_digest
 from ..models.batches import measure_rate
-from ..records.attack import Cell
+from ..records.attack import Cell, TaskKey
 from ..records.store import Run
 from .blame import blame
 from .identity import Identity, identify
@@ -27,7 +27,6 @@ from .loading import TrainedModel
 from .question import Question
 
 ModelKey = tuple[str, int]
-TaskKey = tuple[str, int, str]
 RATE_SECONDS = 0.3
 CHECKED = 50  # images that health checks ask about
 CHECK_QUERIES = 3 * 7 * 40  # about each: a gradient and a forward pass, for seven balls of PGD, in forty steps
@@ -106,8 +105,8 @@ class Plan:
         """Note why cells of one model and attack failed, and leave the attack out on that model."""
         for cell in cells:
             self.model((cell.model, cell.training_seed)).failed[cell.attack] = reason
-        left_out = {(cell.model, cell.training_seed, cell.attack) for cell in cells}
-        self.cells = [cell for cell in self.cells if (cell.model, cell.training_seed, cell.attack) not in left_out]
+        left_out = {cell.task for cell in cells}
+        self.cells = [cell for cell in self.cells if cell.task not in left_out]
 
     def queries(self, store: Run) -> dict[Cell, int]:
         """Return about how many queries each cell takes that is missing in a store, and 0 for every other one."""
@@ -170,9 +169,7 @@ class Plan:
         claimed: set[str] = set()
         order = self._order_cheapest_first()
         in_order = sorted(self.cells, key=lambda cell: order.index(cell.attack))
-        for (name, seed, attack), cells in groupby(
-            in_order, lambda cell: (cell.model, cell.training_seed, cell.attack)
-        ):
+        for (name, seed, attack), cells in groupby(in_order, lambda cell: cell.task):
             missing = [cell for cell in cells if cell.key not in store and cell.key not in claimed]
             claimed.update(cell.key for cell in missing)
             if missing:

@@ -18,7 +18,7 @@ from ..models.classifier import Classifier
 from ..records.attack import AttackResult, Cell
 from ..sources.deployed import Origin
 from .identity import Identity
-from .plan import Plan, Task, TaskKey
+from .plan import Plan, Task
 
 CHILD = f"{__package__}.child:serve"  # what another process runs to do tasks
 
@@ -43,11 +43,6 @@ class Finished(NamedTuple):
     result: AttackResult
     seconds: float
     worker: str | None = None
-
-    @property
-    def key(self) -> TaskKey:
-        """The key of its task."""
-        return self.cell.model, self.cell.training_seed, self.cell.attack
 
 
 def time_repeats(
