@@ -48,10 +48,6 @@ def _show_learning(benchmark: Benchmark, pictures: Pictures | None) -> list[Bloc
     return blocks
 
 
-def _show_notes(benchmark: Benchmark, _: Pictures | None) -> list[Block]:
-    return [Block("list", words.list_notes(benchmark))]
-
-
 def _show_settings(benchmark: Benchmark, _: Pictures | None) -> list[Block]:
     about = benchmark.manifest.about
     environment = benchmark.manifest.environment
@@ -94,6 +90,11 @@ SECTIONS = (
     ),
     Section("resources", "Resources", "What processes use, looked at ten times a second.", _show_table("resources")),
     Section("missing", "What is missing", "What was not measured, and why.", _show_table("absent")),
-    Section("notes", "Notes", "What the figures depend on.", _show_notes),
+    Section(
+        "notes",
+        "Notes",
+        "What the figures depend on.",
+        lambda benchmark, _: [Block("list", words.list_notes(benchmark))],
+    ),
     Section("settings", "Settings", "", _show_settings),
 )

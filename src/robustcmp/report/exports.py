@@ -62,8 +62,7 @@ def to_csv(results: Results) -> str:
     frame = to_dataframe(results)
     texts = frame.select_dtypes(include=["object", "string"]).columns
     frame[texts] = frame[texts].map(_as_text)
-    csv: str = frame.to_csv(index=False)
-    return csv
+    return str(frame.to_csv(index=False))
 
 
 def _as_text(value: Any) -> Any:
@@ -153,8 +152,7 @@ def to_json(results: Results) -> dict[str, Any]:
         summary["sources"] = results.sources
         networks = results.deployed_networks.to_dict("records")
         summary["deployments"] = {"networks": networks, "differences": results.deployments.to_dict("records")}
-    plain: dict[str, Any] = without_nan(summary)
-    return plain
+    return dict(without_nan(summary))
 
 
 def _tabulate(results: Results, figure: Callable[[str, str], Any]) -> dict[str, dict[str, Any]]:

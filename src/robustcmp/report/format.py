@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import wraps
 
 Write = Callable[[float], str]
 NOTHING = "–"
@@ -11,6 +12,16 @@ NO_INFORMATION = "no information"
 EVERYTHING = (-1.0, 1.0)  # an interval of a difference of rates that says nothing
 UNBOUNDED = (-math.inf, math.inf)  # the same of distances
 ANY_RATIO = (0.0, math.inf)  # the same of ratios
+
+
+def _or_nothing(write: Write) -> Write:
+    """Let a function write `NOTHING` for NaN."""
+
+    @wraps(write)
+    def write_known(value: float) -> str:
+        return NOTHING if math.isnan(value) else write(value)
+
+    return write_known
 
 
 def fixed(value: float, digits: int) -> str:
@@ -33,10 +44,9 @@ def points(value: float) -> str:
     return NOTHING if math.isnan(value) else fixed(100 * value, 1 if abs(value) >= 0.01 or value == 0 else 2)
 
 
+@_or_nothing
 def p_value(value: float) -> str:
     """Write a p value."""
-    if math.isnan(value):
-        return NOTHING
     return "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 
@@ -49,10 +59,9 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
+@_or_nothing
 def number(value: float) -> str:
     """Write a number with three decimals."""
-    if math.isnan(value):
-        return NOTHING
     return "∞" if math.isinf(value) else fixed(value, 3)
 
 
@@ -67,14 +76,13 @@ def distance(value: float) -> str:
     return fixed(value, min(1 - math.floor(math.log10(abs(value))), 5))
 
 
+@_or_nothing
 def duration(seconds: float) -> str:
     """Write a time, in the unit that a person would use.
 
     >>> [duration(seconds) for seconds in (7.4, 100, 5000)]
     ['7 s', '1 min 40 s', '1 h 23 min']
     """
-    if math.isnan(seconds):
-        return NOTHING
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -105,8 +113,6 @@ def in_unit(value: float, like: float) -> str:
     >>> in_unit(0.00123, like=0.5), in_unit(1.02, like=0.5)
     ('1.23', '1,020')
     """
-    if math.isnan(value):
-        return NOTHING
     return "∞" if math.isinf(value) else significant(value / _unit(like)[0])
 
 
@@ -114,29 +120,26 @@ def _unit(value: float) -> tuple[float, str]:
     return next((unit for unit in UNITS if value >= unit[0] * 0.9995), UNITS[-1])
 
 
+@_or_nothing
 def significant(value: float) -> str:
     """Write a number with three digits, and all before the point."""
-    if math.isnan(value):
-        return NOTHING
     return f"{value:,.0f}" if abs(value) >= 99.95 or value == 0 else f"{value:#.3g}"
 
 
+@_or_nothing
 def size(value: float) -> str:
     """Write a number of bytes.
 
     >>> [size(value) for value in (177_704, 320_000_000)]
     ['178 kB', '320 MB']
     """
-    if math.isnan(value):
-        return NOTHING
     unit = next((unit for unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")) if value >= unit[0]), (1.0, "B"))
     return f"{significant(value / unit[0])} {unit[1]}"
 
 
+@_or_nothing
 def ratio(value: float) -> str:
     """Write a ratio with two decimals, with three near 1."""
-    if math.isnan(value):
-        return NOTHING
     return "∞" if math.isinf(value) else fixed(value, 3 if 0.99 < value < 1.01 and value != 1 else 2)
 
 

@@ -256,8 +256,8 @@ def _answer(results: Results, pictures: Pictures | None) -> list[Block]:
         blocks.append(Block("answer", words.answer(results)))
         if results.verdicts:
             blocks.append(Block("verdicts", words.state(results)))
-        for sentence in [*words.all_together(results), *words.spread(results)]:
-            blocks.append(Block("text", sentence))
+        sentences = [*words.all_together(results), *words.spread(results)]
+        blocks += [Block("text", sentence) for sentence in sentences]
     if results.has_deployments:
         blocks.append(Block("answer", words.answer_deployed(results)))
     blocks.append(Block("table", tables.rates(results)))
@@ -273,10 +273,10 @@ def _draw(
     """Return a picture of each attack, a panel each: they stand side by side or in a column."""
     if pictures is None or not attacks:
         return []
-    drawn = []
-    for attack in attacks:
-        panel = partial(draw, results, attacks=[attack])
-        drawn.append(pictures.draw(panel, f"{attack}: {title}", IN_THE_TABLE))
+    drawn = [
+        pictures.draw(partial(draw, results, attacks=[attack]), f"{attack}: {title}", IN_THE_TABLE)
+        for attack in attacks
+    ]
     return [Block("pictures", drawn)]
 
 
@@ -387,14 +387,6 @@ def _name_class(results: Results, label: int) -> str:
     return class_names[label] if 0 <= label < len(class_names) else str(label)
 
 
-def _tables(results: Results, _pictures: Pictures | None) -> list[Block]:
-    return _fold(results, "rates", "differences", "attacks")
-
-
-def _notes(results: Results, _pictures: Pictures | None) -> list[Block]:
-    return [Block("list", words.notes(results))]
-
-
 def _settings(results: Results, _pictures: Pictures | None) -> list[Block]:
     manifest = results.manifest
     about = manifest["about"]
@@ -418,10 +410,6 @@ def _settings(results: Results, _pictures: Pictures | None) -> list[Block]:
     ]
     command = [Block("code", about["command"])] if about.get("command") else []
     return [*command, Block("facts", facts), Block("folded", shown)]
-
-
-def _citation(results: Results, _pictures: Pictures | None) -> list[Block]:
-    return [Block("code", to_bibtex(results).rstrip())]
 
 
 SECTIONS = (
@@ -471,8 +459,8 @@ SECTIONS = (
         True,
     ),
     Section("checks", "Health checks", LEADS["checks"], _checks, True),
-    Section("tables", "More tables", "", _tables, True),
-    Section("notes", "Notes", LEADS["notes"], _notes, True),
+    Section("tables", "More tables", "", lambda results, _: _fold(results, "rates", "differences", "attacks"), True),
+    Section("notes", "Notes", LEADS["notes"], lambda results, _: [Block("list", words.notes(results))], True),
     Section("settings", "Settings", "", _settings, True),
-    Section("cite", "How to cite", "", _citation, True),
+    Section("cite", "How to cite", "", lambda results, _: [Block("code", to_bibtex(results).rstrip())], True),
 )

@@ -65,13 +65,16 @@ def _is_of_the_zoo(results: Results) -> bool:
     return all(info.get("source") in ZOO_SOURCES for info in infos)
 
 
+def _name_unit(results: Results) -> str:
+    return "framework" if _is_of_the_zoo(results) else "model"
+
+
 def describe_setting(results: Results) -> str:
     """Say what was compared, and on how many images."""
     names = [model["name"] for model in results.manifest["models"]]
     sizes = sorted({names.count(name) for name in results.models})
     if sizes != [1]:
-        unit = "framework" if _is_of_the_zoo(results) else "model"
-        compared = f"{' to '.join(map(str, sizes))} trainings of each {unit}"
+        compared = f"{' to '.join(map(str, sizes))} trainings of each {_name_unit(results)}"
     elif _is_of_the_zoo(results) and len(names) > 1:
         compared = "one training of each framework"
     else:
@@ -132,10 +135,9 @@ def answer(results: Results) -> str:
     different = [verdict for verdict in verdicts if verdict.different]
     if different:
         return f"{_easier(different)}."
-    unit = "framework" if _is_of_the_zoo(results) else "model"
     if all(verdict.different is None or verdict.few for verdict in verdicts):
-        return f"Is one {unit} easier to fool? These attacks cannot tell."
-    return f"Is one {unit} easier to fool? No difference found."
+        return f"Is one {_name_unit(results)} easier to fool? These attacks cannot tell."
+    return f"Is one {_name_unit(results)} easier to fool? No difference found."
 
 
 def _easier(verdicts: Sequence[Verdict]) -> str:
@@ -263,9 +265,9 @@ def spread(results: Results) -> list[str]:
         outcomes.attack: max(float(np.ptp(rates)) for rates in outcomes.rates.values()) for outcomes in results.outcomes
     }
     attack = max(widths, key=lambda name: widths[name])
-    unit = "framework" if _is_of_the_zoo(results) else "model"
     width = points(widths[attack])
-    return [f"Trainings of one {unit} differ by up to {width} points under {attack}."] if widths[attack] else []
+    sentence = f"Trainings of one {_name_unit(results)} differ by up to {width} points under {attack}."
+    return [sentence] if widths[attack] else []
 
 
 def answers(results: Results) -> list[str]:

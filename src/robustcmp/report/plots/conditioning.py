@@ -56,8 +56,8 @@ def _panel(axes: Axes, curves: pandas.DataFrame, attack: str) -> None:
             linewidth=1.8,
             label=model,
         )
-    axes.set(title=f"{attack}: success, %", xlabel="models that classify the images correctly", xlim=(1, None))
+    axes.set(title=f"{attack}: success, %", xlabel="models that classify the images correctly")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set_ylim(bottom=0)
+    axes.set(xlim=(1, None), ylim=(0, None))
     axes.legend(frameon=False, loc="best")
     bare(axes)

@@ -60,8 +60,7 @@ def _panel(axes: Axes, results: Results, attack: str) -> None:
         axes.plot(
             grid, 100 * rates.mean(axis=0), linestyle=line(position), color=color(position), linewidth=1.8, label=model
         )
-    axes.set(title=f"{attack}: success, %", xlabel="ε, images in [0, 1]", xlim=(0, grid.max()))
-    axes.set_ylim(bottom=0)
+    axes.set(title=f"{attack}: success, %", xlabel="ε, images in [0, 1]", xlim=(0, grid.max()), ylim=(0, None))
     axes.legend(frameon=False, loc="best")
     bare(axes)
 

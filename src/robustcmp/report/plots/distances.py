@@ -30,8 +30,7 @@ def _finite(results: Results, attack: str) -> NDArray[np.float64]:
     values: NDArray[np.float64] = np.concatenate(
         [results.values(model, attack, norm).ravel() for model in results.models]
     )
-    finite: NDArray[np.float64] = values[np.isfinite(values)]
-    return finite
+    return np.asarray(values[np.isfinite(values)])
 
 
 def draw(
@@ -72,7 +71,6 @@ def _panel(axes: Axes, results: Results, attack: str) -> None:
             share = np.searchsorted(values, budgets, side="right") / values.size
             axes.plot(budgets, 100 * share, linestyle=line(position), color=color(position), linewidth=1.8, label=model)
     axes.set(title=f"{attack}: fooled within, %", xlabel=f"{NORMS[norm]} distance, images in [0, 1]")
-    axes.set_xlim(0, longest)
-    axes.set_ylim(bottom=0)
+    axes.set(xlim=(0, longest), ylim=(0, None))
     axes.legend(frameon=False, loc="best")
     bare(axes)

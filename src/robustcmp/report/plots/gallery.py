@@ -104,8 +104,7 @@ def _choose_images(success: NDArray[np.bool_], count: int) -> list[int]:
 
 def _first(results: Results, model: str, attack: str, name: str) -> NDArray[np.float64]:
     """Return a value an image of a model's first training in its first repeat."""
-    values: NDArray[np.float64] = results.values(model, attack, name)[0, 0]
-    return values
+    return np.asarray(results.values(model, attack, name)[0, 0])
 
 
 def draw(

@@ -43,8 +43,7 @@ def draw(results: Results, *, figure: Figure | None = None) -> NDArray[np.object
     for axes in column:
         axes.set_yticks(range(len(results.models)), results.models)
         axes.set_ylim(len(results.models) - 0.5, -0.5)
-    drawn: NDArray[np.object_] = column
-    return drawn
+    return np.asarray(column)
 
 
 def has_ranks(results: Results) -> bool:

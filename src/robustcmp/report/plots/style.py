@@ -62,8 +62,7 @@ def panels(
         figure = plt.figure()
     figure.set_size_inches(size[0] * columns, size[1] * rows)
     figure.set_layout_engine("constrained")
-    axes: NDArray[np.object_] = figure.subplots(rows, columns, squeeze=False, **options)
-    return axes
+    return np.asarray(figure.subplots(rows, columns, squeeze=False, **options))
 
 
 def panel_per_attack(
@@ -78,8 +77,7 @@ def panel_per_attack(
     [row] = panels(len(attacks), figure, size=size)
     for axes, attack in zip(row, attacks, strict=True):
         draw(axes, attack)
-    drawn: NDArray[np.object_] = row
-    return drawn
+    return np.asarray(row)
 
 
 def bare(axes: Axes, grid: str | None = "y") -> None:

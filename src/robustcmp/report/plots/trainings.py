@@ -112,8 +112,7 @@ def _values_of_trainings(results: Results, model: str, attack: str) -> NDArray[n
         distances: NDArray[Any] = results.values(model, attack, record.norm)
         if not len(distances):
             return np.empty(0)
-        medians: NDArray[np.float64] = np.quantile(distances.reshape(len(distances), -1), 0.5, axis=1, method="higher")
-        return medians
+        return np.asarray(np.quantile(distances.reshape(len(distances), -1), 0.5, axis=1, method="higher"))
     exact = results.exact_pixel.probabilities(attack)
     rates = results.trainings.rates(model, attack) if exact is None else exact[model].mean(axis=1)
     return np.asarray(100 * rates)
