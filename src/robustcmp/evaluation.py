@@ -119,14 +119,12 @@ class Evaluation:
     def success_rate(self) -> xarray.DataArray:
         """The share of images fooled, over (model, training_seed, attack, repeat); NaN if none were attacked."""
         has_run = self.dataset.ran & (self.dataset.repeat < self.dataset.repeats)
-        rate: xarray.DataArray = self.dataset.success.mean("image").where(has_run)
-        return rate.rename("success_rate")
+        return self.dataset["success"].mean("image").where(has_run).rename("success_rate")
 
     @property
     def epsilon_curve(self) -> xarray.DataArray:
         """The success rate at each ε, over (model, training_seed, attack, epsilon); NaN for attacks without ε."""
-        curve: xarray.DataArray = self.dataset.epsilon_curve
-        return curve
+        return self.dataset["epsilon_curve"]
 
     @property
     def distances(self) -> Distances:

@@ -200,11 +200,7 @@ class Hdf5:
         if shape is not None and not _fits(array.shape, shape):
             lengths = ", ".join("…" if length is ... else str(length) for length in shape)
             raise SealError(f"{name} should have the shape ({lengths}), received {array.shape}")
-        self._check_stored(name, array)
-
-    def _check_stored(self, name: str, array: h5py.Dataset) -> None:
-        """Raise `SealError` for an array that declares more than is stored: the rest would be made up."""
-        stored = array.id.get_storage_size()
+        stored = array.id.get_storage_size()  # the rest of an array that declares more would be made up
         declared = math.prod(array.shape) * array.dtype.itemsize
         most = stored * (DEFLATED if array.compression else 1)
         if stored > self.size or declared > most:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas
-from numpy.typing import NDArray
 from scipy.special import bdtr, betaincinv
 
 from ..records.attack import NORMS
@@ -32,7 +31,7 @@ from .statistics import (
     sign_test,
     t_test,
 )
-from .statistics.foundations import ALPHA, check_fraction
+from .statistics.foundations import ALPHA, Floats, check_fraction
 from .twins import Key, read_key
 
 if TYPE_CHECKING:
@@ -164,7 +163,7 @@ def _compare_pairs(results: Results, name: str, pairs: Pairs, attack: str, margi
     return rows
 
 
-def _stack(results: Results, pairs: Pairs, attack: str, measure: str) -> NDArray[np.float64] | None:
+def _stack(results: Results, pairs: Pairs, attack: str, measure: str) -> Floats | None:
     """Return the values of deployments and of their sources, (2, trainings, repeats, images); None without a pair."""
     stacked = []
     for deployed, source in pairs:
@@ -176,7 +175,7 @@ def _stack(results: Results, pairs: Pairs, attack: str, measure: str) -> NDArray
     return values[:, :, :1] if results.attack_records[attack].deterministic else values
 
 
-def _compare_success(deployed: NDArray[np.float64], source: NDArray[np.float64], margin: float) -> dict[str, Any]:
+def _compare_success(deployed: Floats, source: Floats, margin: float) -> dict[str, Any]:
     a = deployed.mean(axis=(1, 2))
     b = source.mean(axis=(1, 2))
     row = {
@@ -195,7 +194,7 @@ def _compare_success(deployed: NDArray[np.float64], source: NDArray[np.float64],
     return row | _describe_equivalence(equivalent_frameworks(a, b, margin, paired=True))
 
 
-def _compare_images(deployed: NDArray[np.float64], source: NDArray[np.float64], margin: float) -> dict[str, Any]:
+def _compare_images(deployed: Floats, source: Floats, margin: float) -> dict[str, Any]:
     """Return the evidence over images, each with its mean over trainings and repeats."""
     a = deployed.mean(axis=(0, 1))
     b = source.mean(axis=(0, 1))
@@ -211,13 +210,13 @@ def _compare_images(deployed: NDArray[np.float64], source: NDArray[np.float64], 
     return row | _describe_equivalence(test)
 
 
-def _detectable(a: NDArray[np.float64], b: NDArray[np.float64], is_single: bool, alpha: float) -> float:
+def _detectable(a: Floats, b: Floats, is_single: bool, alpha: float) -> float:
     """Return what a test over images would have found: chi-square is too hopeful where few images differ."""
     by_signs = detectable_by_signs(int((a != b).sum()), len(a), alpha)
     return by_signs if is_single else max(by_signs, detectable_between_models(np.stack([a, b]), alpha))
 
 
-def _compare_few(differences: NDArray[np.float64], margin: float) -> Equivalence:
+def _compare_few(differences: Floats, margin: float) -> Equivalence:
     """Return two one-sided tests where few images differ.
 
     Clopper and Pearson's limits of the shares of images that fall in one alone: exact, and on the safe side, as the
@@ -230,7 +229,7 @@ def _compare_few(differences: NDArray[np.float64], margin: float) -> Equivalence
     return Equivalence(float(differences.mean()), -low, high, p)
 
 
-def _compare_distances(deployed: NDArray[np.float64], source: NDArray[np.float64]) -> dict[str, Any]:
+def _compare_distances(deployed: Floats, source: Floats) -> dict[str, Any]:
     """Return what is said of median distances; nothing where half of the images resist the attack."""
     a, b = np.quantile([deployed, source], 0.5, axis=(2, 3), method="higher")
     if not np.isfinite([a, b]).all():

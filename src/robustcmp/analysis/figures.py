@@ -160,8 +160,7 @@ class ExactPixel:
 
 def deviate(p: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the standard deviation of rates over draws, of the probabilities of independent images (rates, images)."""
-    deviations: NDArray[np.float64] = np.sqrt((p * (1 - p)).sum(axis=1)) / p.shape[1]
-    return deviations
+    return np.asarray(np.sqrt((p * (1 - p)).sum(axis=1)) / p.shape[1])
 
 
 def find_failed_starts(results: Results) -> list[str]:
@@ -181,8 +180,7 @@ class Trainings:
 
     def rates(self, model: str, attack: str) -> NDArray[np.float64]:
         """Return the mean success rate of each training that ran, (training seeds,)."""
-        rates: NDArray[np.float64] = self._results.values(model, attack).mean(axis=(1, 2))
-        return rates
+        return np.asarray(self._results.values(model, attack).mean(axis=(1, 2)))
 
     def std(self, model: str, attack: str) -> float:
         """Return the standard deviation of the mean success rate over training seeds, NaN for a single training."""

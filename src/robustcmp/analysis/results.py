@@ -104,8 +104,7 @@ class Results:
     def seeds(self, model: str, attack: str) -> list[int]:
         """Return the training seeds of a model that ran an attack."""
         i, k = self._place(model, attack)
-        seeds: list[int] = self.arrays["training_seed"][self.arrays["ran"][i, :, k]].tolist()
-        return seeds
+        return list(map(int, self.arrays["training_seed"][self.arrays["ran"][i, :, k]]))
 
     @property
     def single_trainings(self) -> list[str]:

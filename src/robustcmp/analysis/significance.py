@@ -13,7 +13,6 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas
-from numpy.typing import NDArray
 
 from ..errors import UsageError
 from ..records.attack import NORMS
@@ -33,7 +32,7 @@ from .statistics import (
     sign_test,
     t_test,
 )
-from .statistics.foundations import ALPHA, ROUNDING
+from .statistics.foundations import ALPHA, ROUNDING, Floats
 
 Level = Literal["models", "frameworks"]
 COLUMNS = (
@@ -139,13 +138,13 @@ def _compare_distances(outcomes: Outcomes) -> list[dict[str, Any]]:
 
 def _model_rows(
     outcomes: Outcomes,
-    values: NDArray[np.float64],
+    values: Floats,
     joint_name: str,
     joint: Evidence,
     effect: float,
     pair_name: str,
     each: Sequence[Evidence],
-    differences: NDArray[np.float64],
+    differences: Floats,
 ) -> list[dict[str, Any]]:
     """Return the row of a joint test and those of its pairs, each with the differences that its interval is of.
 
@@ -161,12 +160,12 @@ def _model_rows(
     return rows
 
 
-def _count_differing(values: NDArray[np.float64]) -> int:
+def _count_differing(values: Floats) -> int:
     """Return on how many images some models (models, images) differ."""
     return int((values != values[0]).any(axis=0).sum())
 
 
-def _collect_values(outcomes: Outcomes) -> dict[str, dict[str, NDArray[np.float64]]]:
+def _collect_values(outcomes: Outcomes) -> dict[str, dict[str, Floats]]:
     """Return what is compared at the level of frameworks: a value for each training run, by framework.
 
     Success rates, under ``""``, and median distances, under the end of their tests' names, where the attack is about
@@ -184,7 +183,7 @@ def _test_frameworks(outcomes: Sequence[Outcomes], resamples: int) -> list[dict[
     return [*_adjust(rows), *_permute_together(outcomes, rows, resamples)]
 
 
-def _compare_frameworks(outcomes: Outcomes, of: str, values: dict[str, NDArray[np.float64]]) -> list[dict[str, Any]]:
+def _compare_frameworks(outcomes: Outcomes, of: str, values: dict[str, Floats]) -> list[dict[str, Any]]:
     groups = list(values.values())
     row: dict[str, Any] = {"level": "frameworks", "attack": outcomes.attack, "n": sum(map(len, groups))}
     effect = float(np.ptp([group.mean() for group in groups]))
@@ -202,7 +201,7 @@ def _compare_frameworks(outcomes: Outcomes, of: str, values: dict[str, NDArray[n
     return rows
 
 
-def _has_spread(groups: Iterable[NDArray[np.float64]]) -> bool:
+def _has_spread(groups: Iterable[Floats]) -> bool:
     """Say whether not all trainings of all frameworks have the same value; this ignores who has which."""
     return bool(np.ptp(np.concatenate(list(groups))) > ROUNDING)
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas
-from numpy.typing import NDArray
 
 from ..errors import UsageError
 from .outcomes import Outcomes
@@ -23,7 +22,7 @@ from .statistics import (
     equivalent_models,
     nested_variance,
 )
-from .statistics.foundations import ALPHA, check_fraction
+from .statistics.foundations import ALPHA, Floats, check_fraction
 
 if TYPE_CHECKING:
     from .results import Results
@@ -202,15 +201,14 @@ def _judge_distances(outcomes: Outcomes, level: Level, p: float, alpha: float) -
     return _with_seed_share(verdict, medians)
 
 
-def _measure_nearness(distances: NDArray[np.float64]) -> NDArray[np.float64]:
+def _measure_nearness(distances: Floats) -> Floats:
     """Return how many other models need a larger distance, as a share, (models, images); ties count half.
 
     Its differences between models are what Friedman's test is about.
     """
     farther = (distances[None] > distances[:, None]).sum(axis=1)
     equal = (distances[None] == distances[:, None]).sum(axis=1) - 1
-    share: NDArray[np.float64] = (farther + equal / 2) / max(len(distances) - 1, 1)
-    return share
+    return np.asarray((farther + equal / 2) / max(len(distances) - 1, 1))
 
 
 def _verdict(outcomes: Outcomes, level: Level, means: Mapping[str, float], p: float, **more: Any) -> Verdict:
@@ -225,7 +223,7 @@ def _verdict(outcomes: Outcomes, level: Level, means: Mapping[str, float], p: fl
     )
 
 
-def _with_seed_share(verdict: Verdict, values: Mapping[str, NDArray[np.float64]]) -> Verdict:
+def _with_seed_share(verdict: Verdict, values: Mapping[str, Floats]) -> Verdict:
     """Return a verdict with the share of the variance that lies between trainings, where that can be said."""
     if verdict.level == "models":
         return verdict
@@ -239,7 +237,7 @@ def _with_seed_share(verdict: Verdict, values: Mapping[str, NDArray[np.float64]]
     return replace(verdict, seed_share=estimate, seed_low=low, seed_high=high)
 
 
-def _few_outcomes(values: NDArray[np.float64], frameworks: int) -> str:
+def _few_outcomes(values: Floats, frameworks: int) -> str:
     """Say how few successes or failures there are where frameworks have fewer than five each on average, else ""."""
     successes = float(values.sum())
     few, end = min((successes, "succeed"), (values.size - successes, "fail"))
@@ -305,9 +303,7 @@ def _compare_pairs(outcomes: Outcomes, level: Level, margin: float) -> Pairs:
     return {(a, b): equivalent_models(values[a] - values[b], margin) for a, b in combinations(values, 2)}
 
 
-def _compare_trainings(
-    outcomes: Outcomes, values: Mapping[str, NDArray[np.float64]], margin: float, largest: float
-) -> Pairs:
+def _compare_trainings(outcomes: Outcomes, values: Mapping[str, Floats], margin: float, largest: float) -> Pairs:
     """Return the tests of every pair of frameworks, paired by training where their trainings are twins."""
     pairs = {}
     for a, b in combinations(values, 2):

@@ -247,8 +247,7 @@ class Benchmark:
             "answer": words.list_answers(self),
             "out": str(self.store.directory),
         }
-        plain: dict[str, Any] = without_nan(content)
-        return plain
+        return dict(without_nan(content))
 
     def summary(self, *, width: int | None = None, color: bool = False) -> str:
         """Return the answer on one screen: what the command prints, and what ``print(found)`` shows.

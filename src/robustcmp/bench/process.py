@@ -73,15 +73,14 @@ def run(job: Job, threads: int) -> dict[str, Any]:
         process.close()
     if isinstance(result, Exception):
         raise result
-    fields = {
+    return {
         "threads": threads,
         "resources": resources,
         "began": began,
         "seconds": round(seconds, 6),
         "ready_seconds": round(max(0.0, ready - start), 6),
+        **result,
     }
-    record: dict[str, Any] = fields | result
-    return record
 
 
 def measure(connection: Connection[Any, Any]) -> None:

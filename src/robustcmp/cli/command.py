@@ -219,5 +219,4 @@ def run_named(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] not in COMMANDS:
         return run_command(_run, "robustcmp", words)
-    status: int = import_module(f".{words[0]}", __package__).main(words[1:])
-    return status
+    return int(import_module(f".{words[0]}", __package__).main(words[1:]))

@@ -24,7 +24,6 @@ def run_module(name: str) -> int:
     def run() -> int:
         from importlib import import_module
 
-        status: int = import_module(f".{name}", __package__).main()
-        return status
+        return int(import_module(f".{name}", __package__).main())
 
     return run_process(run, f"robustcmp.{name}")

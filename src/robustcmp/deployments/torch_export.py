@@ -180,8 +180,7 @@ def _in_numpy(function: Any) -> Any:
             torch.set_num_threads(cores())
             try:
                 with as_usual():
-                    logits: NDArray[np.float32] = function(torch.from_numpy(batch).permute(0, 3, 1, 2)).numpy()
-                    return logits
+                    return np.asarray(function(torch.from_numpy(batch).permute(0, 3, 1, 2)))
             finally:
                 torch.set_num_threads(threads)
 

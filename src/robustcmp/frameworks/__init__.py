@@ -128,8 +128,7 @@ def get_framework(name: str) -> TrainableFramework:
 @cache
 def _adapter(name: str) -> Framework:
     if name in (*NAMES, "numpy"):
-        adapter: Framework = import_module(f".{name}", __name__).FRAMEWORK
-        return adapter
+        return cast(Framework, import_module(f".{name}", __name__).FRAMEWORK)
     from .hosted import Hosted
 
     return Hosted(name, partial(environments.start, name))

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache, partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -270,8 +270,7 @@ def _normalise(layer: BatchNorm, parameters: Parameters, x: jax.Array, measured:
 def _float64() -> AbstractContextManager[None]:
     """Let float64 be float64 for a while, in this thread; JAX makes it float32 otherwise."""
     where: Any = jax if hasattr(jax, "enable_x64") else jax.experimental
-    switched: AbstractContextManager[None] = where.enable_x64(True)
-    return switched
+    return cast(AbstractContextManager[None], where.enable_x64(True))
 
 
 def _as_matrix(shape: Shape) -> Shape:
@@ -317,8 +316,7 @@ class _Jax(TrainableFramework):
         return made
 
     def full_precision(self, like: Any) -> AbstractContextManager[None]:
-        precision: AbstractContextManager[None] = jax.default_matmul_precision("float32")
-        return precision
+        return cast(AbstractContextManager[None], jax.default_matmul_precision("float32"))
 
     def is_on_gpu(self, like: Any) -> bool:
         (device,) = like.devices()

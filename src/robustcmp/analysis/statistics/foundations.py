@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ...errors import UsageError
 
+Floats = NDArray[np.float64]  # what statistics are computed from
 ALPHA = 0.05
 ONE_TRAINING = "With one training per framework, framework and run-to-run effects are confounded."
 NO_VARIANCE = 1e-24  # of rates: what rounding leaves of equal ones
@@ -41,7 +42,7 @@ def check_fraction(name: str, value: float, most: float = 1.0) -> None:
         raise UsageError(f"{name} should be above 0, {unit}, received {value}", parameters=[name])
 
 
-def pool_variance(groups: Sequence[NDArray[np.float64]]) -> tuple[float, int]:
+def pool_variance(groups: Sequence[Floats]) -> tuple[float, int]:
     """Return the variance within groups and its degrees of freedom."""
     if len(groups) < 2 or min(len(group) for group in groups) < 2:
         raise UsageError(

@@ -19,6 +19,7 @@ from .foundations import (
     ALPHA,
     NO_VARIANCE,
     ROUNDING,
+    Floats,
     check_fraction,
     check_values,
     pool_variance,
@@ -42,13 +43,6 @@ def _check_same_images(*arrays: NDArray[Any]) -> None:
     if len(shapes) > 1:
         raise UsageError(f"expected values of the same images, received the shapes {', '.join(map(str, shapes))}")
     check_values(*arrays)
-
-
-def _check_pairs(a: NDArray[np.float64], b: NDArray[np.float64]) -> None:
-    """Raise `UsageError` unless two frameworks have a value for each of two pairs of trainings or more."""
-    if len(a) != len(b) or len(a) < 2:
-        raise UsageError(f"expected two pairs of trainings or more, received {len(a)} and {len(b)} trainings")
-    check_values(a, b)
 
 
 def cochran_q(outcomes: NDArray[np.bool_]) -> Evidence:
@@ -90,7 +84,7 @@ def mcnemar(a: NDArray[np.bool_], b: NDArray[np.bool_]) -> Evidence:
     return _coin(int(np.count_nonzero(a & ~b)), int(np.count_nonzero(b & ~a)))
 
 
-def sign_test(a: NDArray[np.float64], b: NDArray[np.float64]) -> Evidence:
+def sign_test(a: Floats, b: Floats) -> Evidence:
     """Test whether `a` is above `b` as often as below; ties, also of two +inf, are left out.
 
     Examples
@@ -109,7 +103,7 @@ def _coin(heads: int, tails: int) -> Evidence:
     return Evidence(float(heads), min(1.0, 2 * float(bdtr(min(heads, tails), heads + tails, 0.5))))
 
 
-def sign_flips(differences: NDArray[np.float64], resamples: int = 10_000, seed: int = 0) -> list[Evidence]:
+def sign_flips(differences: Floats, resamples: int = 10_000, seed: int = 0) -> list[Evidence]:
     """Test mean differences between two models by flipping the sign of each image's difference at random.
 
     For random attacks: the differences are between an image's means over repeats. If the two models were
@@ -146,7 +140,7 @@ def sign_flips(differences: NDArray[np.float64], resamples: int = 10_000, seed: 
     ]
 
 
-def label_permutation(values: NDArray[np.float64], resamples: int = 10_000, seed: int = 0) -> Evidence:
+def label_permutation(values: Floats, resamples: int = 10_000, seed: int = 0) -> Evidence:
     """Test whether models differ at all, by permuting the models' values within each image at random.
 
     For random attacks, as Cochran's Q for deterministic attacks. The statistic is the variance of the models'
@@ -176,7 +170,7 @@ def label_permutation(values: NDArray[np.float64], resamples: int = 10_000, seed
     return Evidence(observed, (1 + reached) / (1 + resamples))
 
 
-def mantel(values: NDArray[np.float64], groups: Sequence[str], resamples: int = 10_000, seed: int = 0) -> Evidence:
+def mantel(values: Floats, groups: Sequence[str], resamples: int = 10_000, seed: int = 0) -> Evidence:
     """Test whether pairs within a group have larger values than pairs across groups, by permuting the groups.
 
     One-sided (Mantel 1967, "The detection of disease clustering and a generalized regression approach"). What a source
@@ -209,13 +203,13 @@ def mantel(values: NDArray[np.float64], groups: Sequence[str], resamples: int = 
     rest = np.zeros((n, n))
     rest[is_finite] = values[is_finite] - design @ np.linalg.lstsq(design, values[is_finite], rcond=None)[0]
 
-    def differences(members: NDArray[np.int64]) -> NDArray[np.float64]:
+    def differences(members: NDArray[np.int64]) -> Floats:
         """For each row of groups (rows, N) that of the means; NaN where there are no pairs of a kind."""
         within = (members[:, :, None] == members[:, None, :]).reshape(-1, n * n).astype(np.float64)
         pairs = within @ is_finite.ravel()
         total = within @ rest.ravel()
         with np.errstate(invalid="ignore", divide="ignore"):
-            statistics: NDArray[np.float64] = total / pairs - (rest.sum() - total) / (is_finite.sum() - pairs)
+            statistics: Floats = total / pairs - (rest.sum() - total) / (is_finite.sum() - pairs)
         return np.where(np.isfinite(statistics), statistics, np.nan)
 
     [observed] = differences(members[None])
@@ -229,7 +223,7 @@ def mantel(values: NDArray[np.float64], groups: Sequence[str], resamples: int = 
     return Evidence(float(observed), (1 + reached) / (1 + resamples))
 
 
-def friedman(values: NDArray[np.float64]) -> Evidence:
+def friedman(values: Floats) -> Evidence:
     """Test whether models differ in a value per image, such as a distance, by ranks within images (Friedman 1937).
 
     Parameters
@@ -256,7 +250,7 @@ def friedman(values: NDArray[np.float64]) -> Evidence:
     return Evidence(statistic, float(chdtrc(k - 1, statistic)))
 
 
-def f_test(groups: Sequence[NDArray[np.float64]]) -> Evidence:
+def f_test(groups: Sequence[Floats]) -> Evidence:
     """Test whether frameworks differ in their mean rate; the training run is the unit (one-way ANOVA).
 
     If no rates differ within any framework, the statistic is 0 and p is 1.
@@ -285,7 +279,7 @@ def f_test(groups: Sequence[NDArray[np.float64]]) -> Evidence:
     return Evidence(between / within, float(fdtrc(len(groups) - 1, df, between / within)))
 
 
-def brown_forsythe(groups: Sequence[NDArray[np.float64]]) -> Evidence:
+def brown_forsythe(groups: Sequence[Floats]) -> Evidence:
     """Test whether frameworks differ in their mean rate, where their trainings may vary unequally.
 
     The statistic of Brown and Forsythe (1974), "The small sample behavior of some statistics which test the equality of
@@ -319,7 +313,7 @@ def brown_forsythe(groups: Sequence[NDArray[np.float64]]) -> Evidence:
     return Evidence(statistic, float(fdtrc(within.df_between, within.df, statistic)))
 
 
-def _sum_between(groups: Sequence[NDArray[np.float64]]) -> float:
+def _sum_between(groups: Sequence[Floats]) -> float:
     """Return the sum of squares between groups."""
     means = np.array([group.mean() for group in groups])
     sizes = np.array([len(group) for group in groups])
@@ -334,7 +328,7 @@ class _Unequal(NamedTuple):
     df: float
 
 
-def scale_unequal(variances: NDArray[np.float64], trainings: Sequence[int]) -> _Unequal:
+def scale_unequal(variances: Floats, trainings: Sequence[int]) -> _Unequal:
     """Return the yardstick of groups from their variances (groups,) and numbers of training runs."""
     sizes = np.asarray(trainings)
     shares = sizes / sizes.sum()
@@ -356,7 +350,7 @@ class Difference(NamedTuple):
     high: float
 
 
-def t_test(a: NDArray[np.float64], b: NDArray[np.float64], *, paired: bool = False, largest: float = 1.0) -> Difference:
+def t_test(a: Floats, b: Floats, *, paired: bool = False, largest: float = 1.0) -> Difference:
     """Test whether two frameworks differ in their mean rate, each with a variance of its own between trainings.
 
     Welch (1947), "The generalization of 'Student's' problem when several different population variances are involved";
@@ -396,10 +390,12 @@ def t_test(a: NDArray[np.float64], b: NDArray[np.float64], *, paired: bool = Fal
     return Difference(statistic, p, difference, max(difference - half, -largest), min(difference + half, largest))
 
 
-def compare_means(a: NDArray[np.float64], b: NDArray[np.float64], paired: bool) -> tuple[float, float, float]:
+def compare_means(a: Floats, b: Floats, paired: bool) -> tuple[float, float, float]:
     """Return a's mean minus b's, its standard error, and its degrees of freedom; 0 and NaN if nothing varies."""
     if paired:
-        _check_pairs(a, b)
+        if len(a) != len(b) or len(a) < 2:
+            raise UsageError(f"expected two pairs of trainings or more, received {len(a)} and {len(b)} trainings")
+        check_values(a, b)
         differences = a - b
         error = float(differences.std(ddof=1)) / math.sqrt(len(a))
         return float(differences.mean()), error, len(a) - 1
@@ -454,7 +450,7 @@ class Equivalence(NamedTuple):
 
 
 def equivalent_frameworks(
-    a: NDArray[np.float64], b: NDArray[np.float64], margin: float, *, paired: bool = False, largest: float = 1.0
+    a: Floats, b: Floats, margin: float, *, paired: bool = False, largest: float = 1.0
 ) -> Equivalence:
     """Test whether two frameworks' mean rates differ by less than a margin; the training run is the unit.
 
@@ -490,7 +486,7 @@ def equivalent_frameworks(
     return _one_sided(*compare_means(a, b, paired), margin, largest)
 
 
-def equivalent_models(differences: NDArray[np.float64], margin: float) -> Equivalence:
+def equivalent_models(differences: Floats, margin: float) -> Equivalence:
     """Test whether two models' rates differ by less than a margin; the image is the unit.
 
     Two one-sided t tests of the images' differences. If no image differs, p is the probability of that if as many

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri, stdtrit
 
 from ...errors import UsageError
-from .foundations import NO_VARIANCE, check_values, pool_variance
+from .foundations import NO_VARIANCE, Floats, check_values, pool_variance
 
 
 class Interval(NamedTuple):
@@ -56,7 +56,7 @@ def wilson_interval(successes: int, n: int, confidence: float = 0.95) -> Interva
 
 
 def bootstrap_interval(
-    image_means: NDArray[np.float64], confidence: float = 0.95, resamples: int = 10_000, seed: int = 0
+    image_means: Floats, confidence: float = 0.95, resamples: int = 10_000, seed: int = 0
 ) -> Interval:
     """Return the percentile bootstrap interval of the mean of one value per image (Efron 1979).
 
@@ -94,7 +94,7 @@ def bootstrap_interval(
     return Interval(float(low), float(high))
 
 
-def t_interval(rates: NDArray[np.float64], confidence: float = 0.95) -> Interval:
+def t_interval(rates: Floats, confidence: float = 0.95) -> Interval:
     """Return Student's interval of the mean of a framework's rates, one for each training run.
 
     The sampling unit is the training run, on the images that were attacked. NaN for one training, or if all trainings
@@ -120,7 +120,7 @@ def t_interval(rates: NDArray[np.float64], confidence: float = 0.95) -> Interval
 
 
 def difference_intervals(
-    differences: NDArray[np.float64], confidence: float = 0.95, resamples: int = 10_000, seed: int = 0
+    differences: Floats, confidence: float = 0.95, resamples: int = 10_000, seed: int = 0
 ) -> list[Interval]:
     """Return percentile bootstrap intervals of mean differences between models, over the images that both saw.
 
@@ -158,9 +158,7 @@ def difference_intervals(
     return [Interval(float(low), float(high)) for low, high in ends]
 
 
-def two_way_interval(
-    a: NDArray[np.float64], b: NDArray[np.float64], *, paired: bool = False, resamples: int = 10_000, seed: int = 0
-) -> Interval:
+def two_way_interval(a: Floats, b: Floats, *, paired: bool = False, resamples: int = 10_000, seed: int = 0) -> Interval:
     """Return the 95 % range of the difference of two frameworks' mean rates over training runs and images together.
 
     Both are drawn with replacement (Owen 2007, "The pigeonhole bootstrap"): the runs of each framework for itself,
@@ -217,9 +215,7 @@ def two_way_interval(
     return Interval(float(low), float(high))
 
 
-def resample_rates(
-    values: Sequence[NDArray[np.float64]], resamples: int = 10_000, seed: int = 0
-) -> list[NDArray[np.float64]]:
+def resample_rates(values: Sequence[Floats], resamples: int = 10_000, seed: int = 0) -> list[Floats]:
     """Return each framework's mean rate over resamples of images and, where it has several, of training runs.
 
     Parameters
@@ -237,7 +233,7 @@ def resample_rates(
         # One run takes no draw, so these are the resamples of every other interval.
         return [_resample(rates.reshape(-1, n), resamples, seed).reshape(-1, *rates.shape[:-2]) for rates in values]
     rng = np.random.default_rng(seed)
-    parts: list[list[NDArray[np.float64]]] = [[] for _ in values]
+    parts: list[list[Floats]] = [[] for _ in values]
     for size in split_resamples(resamples, n):
         images = _count_draws(rng, n, size) / n
         weights = [_weigh_runs(rng, of_framework.shape[-2], size) for of_framework in values]
@@ -247,18 +243,17 @@ def resample_rates(
     return [np.concatenate(part) for part in parts]
 
 
-def _weigh_runs(rng: np.random.Generator, n: int, resamples: int) -> NDArray[np.float64]:
+def _weigh_runs(rng: np.random.Generator, n: int, resamples: int) -> Floats:
     """Return weights of runs (resamples, n), stretched about 1/n so that what they weigh varies as n fresh ones."""
-    weights: NDArray[np.float64] = _count_draws(rng, n, resamples) / n
+    weights: Floats = _count_draws(rng, n, resamples) / n
     return weights if n == 1 else 1 / n + (weights - 1 / n) * math.sqrt(n / (n - 1))
 
 
-def _resample(values: NDArray[np.float64], resamples: int, seed: int) -> NDArray[np.float64]:
+def _resample(values: Floats, resamples: int, seed: int) -> Floats:
     """Return the means of rows of values (rows, N) over resamples of the N, (resamples, rows)."""
     n = values.shape[1]
     counts = _count_shared_draws(n, tuple(split_resamples(resamples, max(values.shape))), seed)
-    means: NDArray[np.float64] = np.concatenate([block @ values.T for block in counts]) / n
-    return means
+    return np.asarray(np.concatenate([block @ values.T for block in counts]) / n)
 
 
 @lru_cache(maxsize=1)

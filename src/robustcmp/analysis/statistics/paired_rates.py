@@ -6,11 +6,10 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from ...errors import UsageError
-from .foundations import ALPHA, check_fraction, check_values
+from .foundations import ALPHA, Floats, check_fraction, check_values
 
 LARGEST_SCORE = 1e9
 SMALLEST_MARGIN = 1e-9
@@ -88,7 +87,7 @@ class PairedRates(NamedTuple):
         return float(brentq(excess, -end, end, xtol=1e-9))
 
 
-def pair_rates(a: NDArray[np.float64], b: NDArray[np.float64], repeats: int = 1) -> PairedRates:
+def pair_rates(a: Floats, b: Floats, repeats: int = 1) -> PairedRates:
     """Count how often only one of two models was fooled on the same images; the image is the unit.
 
     With several repeats, the values are shares of repeats and the counts are scaled to an effective number of images

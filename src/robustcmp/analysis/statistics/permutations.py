@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import UsageError
-from .foundations import NO_VARIANCE, check_values
+from .foundations import NO_VARIANCE, Floats, check_values
 from .hypotheses import Evidence
 from .intervals import split_resamples
 
@@ -30,8 +30,8 @@ class Permuted(NamedTuple):
         Whether these are all permutations; else the data count as one more.
     """
 
-    observed: NDArray[np.float64]
-    permuted: NDArray[np.float64]
+    observed: Floats
+    permuted: Floats
     exact: bool
 
     def adjust(self) -> list[float]:
@@ -48,7 +48,7 @@ class Permuted(NamedTuple):
         p = self._share(self.permuted[:, list(attacks)].sum(axis=1), total)
         return Evidence(float(total), float(p))
 
-    def _share(self, permuted: NDArray[np.float64], observed: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _share(self, permuted: Floats, observed: Floats) -> Floats:
         """Return in what share of permutations each statistic is reached."""
         reached = (permuted >= observed * (1 - RELATIVE)).sum(axis=0)
         if self.exact:
@@ -56,7 +56,7 @@ class Permuted(NamedTuple):
         return np.asarray((1 + reached) / (1 + len(permuted)))
 
 
-def permute(rates: NDArray[np.float64], sizes: Sequence[int], resamples: int = 10_000, seed: int = 0) -> Permuted:
+def permute(rates: Floats, sizes: Sequence[int], resamples: int = 10_000, seed: int = 0) -> Permuted:
     """Test several attacks on the same trainings, by permuting the trainings between frameworks.
 
     A permutation moves a training with its rates under all attacks, so the dependence between attacks is kept. Each
@@ -125,7 +125,7 @@ def _assignments(members: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
             yield assigned
 
 
-def _statistics(rates: NDArray[np.float64], sizes: Sequence[int], members: NDArray[np.int64]) -> NDArray[np.float64]:
+def _statistics(rates: Floats, sizes: Sequence[int], members: NDArray[np.int64]) -> Floats:
     """Return the statistic of each attack for rows of groups (permutations, training runs), (permutations, attacks)."""
     centred = rates - rates.mean(axis=1, keepdims=True)
     spread = np.sqrt((centred**2).mean(axis=1, keepdims=True))
@@ -138,5 +138,4 @@ def _statistics(rates: NDArray[np.float64], sizes: Sequence[int], members: NDArr
     variances = np.maximum(squares - sums**2 / counts, 0) / (counts - 1)
     within = ((1 - counts / counts.sum()) * variances).sum(axis=1)
     undefined = np.where(between > RELATIVE, np.inf, 0.0)
-    statistics: NDArray[np.float64] = np.divide(between, within, out=undefined, where=within > RELATIVE)
-    return statistics
+    return np.asarray(np.divide(between, within, out=undefined, where=within > RELATIVE))

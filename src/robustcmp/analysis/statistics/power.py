@@ -7,10 +7,9 @@ from bisect import bisect_left
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import bdtr, chdtri, chndtrinc, fdtri, ncfdtrinc, nctdtrinc, stdtrit
 
-from .foundations import NO_VARIANCE, check_fraction, check_values, pool_variance
+from .foundations import NO_VARIANCE, Floats, check_fraction, check_values, pool_variance
 from .hypotheses import scale_unequal
 
 POWER = 0.8
@@ -18,9 +17,7 @@ MOST_TRAININGS = 100_000
 """Of each framework; a comparison that needs more of them is not planned."""
 
 
-def detectable_between_groups(
-    groups: Sequence[NDArray[np.float64]], alpha: float = 0.05, power: float = POWER
-) -> float:
+def detectable_between_groups(groups: Sequence[Floats], alpha: float = 0.05, power: float = POWER) -> float:
     """Return the difference of two frameworks' means that `brown_forsythe` detects with a given power.
 
     The two frameworks with the fewest training runs differ and the others lie between them, where they contribute
@@ -63,7 +60,7 @@ def detectable_between_groups(
 
 
 def detectable_with_variances(
-    variances: NDArray[np.float64], trainings: Sequence[int], alpha: float = 0.05, power: float = POWER
+    variances: Floats, trainings: Sequence[int], alpha: float = 0.05, power: float = POWER
 ) -> float:
     """Return the difference that `detectable_between_groups` finds for given variances and numbers of training runs.
 
@@ -95,9 +92,7 @@ def detectable_with_variances(
     return math.sqrt(noncentrality / within.df_between * within.total * sum(1 / n for n in fewest))
 
 
-def trainings_needed(
-    variances: NDArray[np.float64], difference: float, alpha: float = 0.05, power: float = POWER
-) -> int | None:
+def trainings_needed(variances: Floats, difference: float, alpha: float = 0.05, power: float = POWER) -> int | None:
     """Return how many training runs of each framework `brown_forsythe` needs to detect a difference.
 
     The smallest equal number for which `detectable_with_variances` is not above the difference.
@@ -137,7 +132,7 @@ def trainings_needed(
     return needed if needed <= MOST_TRAININGS else None
 
 
-def detectable_between_pairs(differences: NDArray[np.float64], alpha: float = 0.05, power: float = POWER) -> float:
+def detectable_between_pairs(differences: Floats, alpha: float = 0.05, power: float = POWER) -> float:
     """Return the mean difference of pairs that `t_test` detects with a given power.
 
     The spread is that of the differences (noncentral t; Cohen 1988, "Statistical Power Analysis for the Behavioral
@@ -201,7 +196,7 @@ def detectable_by_signs(different: int, images: int, alpha: float = 0.05, power:
     return math.nan
 
 
-def detectable_between_models(values: NDArray[np.float64], alpha: float = 0.05, power: float = POWER) -> float:
+def detectable_between_models(values: Floats, alpha: float = 0.05, power: float = POWER) -> float:
     """Return the difference of two models' rates that a joint test over images detects with a given power.
 
     Two models differ and the others lie between them. The statistic is taken to be chi-square, as that of Cochran's Q

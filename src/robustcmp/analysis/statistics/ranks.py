@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import bdtr
 
-from .foundations import ALPHA, check_values
+from .foundations import ALPHA, Floats, check_values
 from .hypotheses import NOTHING_VARIES, Evidence
 
 
-def wilcoxon(differences: NDArray[np.float64]) -> Evidence:
+def wilcoxon(differences: Floats) -> Evidence:
     """Test whether the differences of pairs lie around 0: Wilcoxon's signed-rank test, two-sided, exact.
 
     Wilcoxon 1945, "Individual comparisons by ranking methods": differences of 0 are left out, and equal ones have the
@@ -59,14 +59,14 @@ def pairs_needed(tests: int, alpha: float = ALPHA) -> int:
     return 1 + math.ceil(math.log2(max(tests, 1) / alpha))
 
 
-def _rank_signed(differences: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def _rank_signed(differences: Floats) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Return the ranks of differences that are not 0, doubled so that they are whole, and which are positive."""
     check_values(differences)
     some = differences[differences != 0]
     return _double_ranks(np.abs(some)), some > 0
 
 
-def _double_ranks(values: NDArray[np.float64]) -> NDArray[np.int64]:
+def _double_ranks(values: Floats) -> NDArray[np.int64]:
     """Return twice the ranks of values, from 1, of which equal ones have their mean."""
     _, position, count = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(count)
@@ -74,7 +74,7 @@ def _double_ranks(values: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 @lru_cache(maxsize=64)
-def _sums_at_most(ranks: tuple[int, ...]) -> NDArray[np.float64]:
+def _sums_at_most(ranks: tuple[int, ...]) -> Floats:
     """Return the probability of each sum, or a smaller one, of ranks each of which is in it with probability 1/2."""
     probability = np.zeros(sum(ranks) + 1)
     probability[0] = 1.0
@@ -92,7 +92,7 @@ class _ChangePoint(NamedTuple):
     p: float
 
 
-def change_point(values: NDArray[np.float64]) -> _ChangePoint:
+def change_point(values: Floats) -> _ChangePoint:
     """Return where a series most likely changes its level, with an approximate p (Pettitt 1979).
 
     "A non-parametric approach to the change-point problem": K is the largest |2·(sum of the first t ranks) − t(n + 1)|,
@@ -142,7 +142,7 @@ class Located(NamedTuple):
     coverage: float
 
 
-def median_interval(values: NDArray[np.float64], confidence: float = 0.95) -> Located:
+def median_interval(values: Floats, confidence: float = 0.95) -> Located:
     """Return the median of values with an interval between two of them.
 
     The narrowest interval from the k-th smallest to the k-th largest value that covers the median of any continuous
@@ -176,7 +176,7 @@ def median_interval(values: NDArray[np.float64], confidence: float = 0.95) -> Lo
     return _locate(ordered, _middle(ordered), outside, confidence)
 
 
-def hodges_lehmann(differences: NDArray[np.float64], confidence: float = 0.95) -> Located:
+def hodges_lehmann(differences: Floats, confidence: float = 0.95) -> Located:
     """Return the shift between paired samples with its interval.
 
     The median of all means of two differences, each with itself too, the Walsh averages (Hodges and Lehmann 1963,
@@ -209,7 +209,7 @@ def hodges_lehmann(differences: NDArray[np.float64], confidence: float = 0.95) -
     return _locate(averages, _middle(averages), outside, confidence)
 
 
-def _middle(ordered: NDArray[np.float64]) -> float:
+def _middle(ordered: Floats) -> float:
     """Return the median of values in their order, also where two infinite ones are in the middle."""
     if not len(ordered):
         return math.nan
@@ -218,7 +218,7 @@ def _middle(ordered: NDArray[np.float64]) -> float:
     return low if low == high else low / 2 + high / 2
 
 
-def _locate(ordered: NDArray[np.float64], estimate: float, outside: NDArray[np.float64], confidence: float) -> Located:
+def _locate(ordered: Floats, estimate: float, outside: Floats, confidence: float) -> Located:
     """Return the narrowest interval from the k-th value to the k-th last; `outside` is its error for each k from 1."""
     allowed = np.flatnonzero(outside <= 1 - confidence + 1e-12)
     if not len(allowed):

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import chdtri, fdtri
 
 from ...errors import UsageError
-from .foundations import NO_VARIANCE, pool_variance
+from .foundations import NO_VARIANCE, Floats, pool_variance
 
 
 class NestedVariance(NamedTuple):
@@ -95,7 +95,7 @@ UPPER = 0.8
 """The confidence of the upper limit of a variance that a comparison is planned with (Browne 1995)."""
 
 
-def upper_variance(groups: Sequence[NDArray[np.float64]], confidence: float = UPPER) -> float:
+def upper_variance(groups: Sequence[Floats], confidence: float = UPPER) -> float:
     """Return the upper confidence limit of the variance between training runs, averaged over frameworks.
 
     One-sided, from the chi-square distribution, with Satterthwaite's degrees of freedom, because frameworks may vary
