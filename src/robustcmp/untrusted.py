@@ -262,33 +262,33 @@ def find_arrays(file: h5py.File, *, shared: bool = False) -> Iterator[tuple[str,
     SealError
         The file has something else than groups and arrays that lie in it, or an array that unpacks to more than it is.
     """
-    root = file["/"]
-    groups = [("", root)]
-    seen = {h5py.h5o.get_info(root.id).addr}
+    groups = [("", file["/"].id)]
+    seen = {h5py.h5o.get_info(file.id).addr}
     while groups:
         prefix, group = groups.pop()
-        for name in group:
-            path = prefix + name
-            link: Any = group.get(name, getlink=True)
-            if not isinstance(link, h5py.HardLink):
-                raise SealError(f"{path} is a {type(link).__name__}, which can show another file")
-            item = group[name]
-            address = h5py.h5o.get_info(item.id).addr
-            if address in seen and not shared:
+        for name in group:  # an identifier: h5py's object for each array would take longer than reading it
+            path = prefix + name.decode()
+            link = group.links.get_info(name)
+            if link.type != h5py.h5l.TYPE_HARD:
+                kind = h5py.Group(group).get(name, getclass=True, getlink=True).__name__
+                raise SealError(f"{path} is a {kind}, which can show another file")
+            if link.u in seen and not shared:
                 raise SealError(f"{path} is linked twice")
-            if address in seen:
+            if link.u in seen:
                 continue
-            seen.add(address)
-            if isinstance(item, h5py.Group):
+            seen.add(link.u)
+            item = h5py.h5o.open(group, name)
+            if isinstance(item, h5py.h5g.GroupID):
                 groups.append((f"{path}/", item))
-            elif isinstance(item, h5py.Dataset):
-                storage = item.id.get_create_plist()
+            elif isinstance(item, h5py.h5d.DatasetID):
+                storage = item.get_create_plist()
                 if storage.get_layout() not in LAYOUTS or storage.get_external_count():
                     raise SealError(f"{path} has its values in another file")
-                _check_chunks(path, item)
-                yield path, item
+                _check_chunks(path, h5py.Dataset(item))
+                yield path, h5py.Dataset(item)
             else:
-                raise SealError(f"{path} should be a group or an array, received {type(item).__name__}")
+                kind = h5py.Group(group).get(name, getclass=True).__name__
+                raise SealError(f"{path} should be a group or an array, received {kind}")
 
 
 def check_hdf5(path: Path, file: IO[bytes] | None = None) -> None:
