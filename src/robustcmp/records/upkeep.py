@@ -44,9 +44,9 @@ def verify(run: Run) -> Iterator[Finding]:
             yield Finding(path, "missing", RERUN)
     except RobustcmpError as error:
         yield _describe(path, error)
-    stored_keys = run.list_keys()
+    stored_keys = dict.fromkeys(run.list_keys())
     keys = dict.fromkeys(cell["key"] for cell in manifest.get("cells", []))
-    yield from (Finding(run.cell_path(key), "missing", RERUN) for key in keys if key not in {*stored_keys})
+    yield from (Finding(run.cell_path(key), "missing", RERUN) for key in keys if key not in stored_keys)
     results = run.directory / "results.h5"
     readers: dict[Path, Callable[[], object]] = {run.cell_path(key): partial(run.load, key) for key in stored_keys}
     readers |= {run.directory / f"{name}.h5": partial(run.read_arrays, name, lambda file: None) for name in ARRAYS}
