@@ -126,6 +126,7 @@ STYLE: Any = {
     "font.sans-serif": ["DejaVu Sans"],
     "axes.titlesize": 11,
     "axes.titleweight": "bold",
+    "axes.titley": 1.0,  # fixed: to look for what it has to avoid, which is nothing, takes a tenth of the drawing
     "figure.facecolor": "none",
     "axes.facecolor": "none",
 }
