@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..errors import UsageError
 from ..records.answers import IMAGES
-from ..records.attack import Column, PositionDraws
+from ..records.attack import Column, Floats, PositionDraws
 from .statistics import (
     NO_EVIDENCE,
     CommonDraws,
@@ -81,10 +80,11 @@ class ExactPixel:
 
     def __init__(self, results: Results):
         self._results = results
-        self._draws: dict[str, PositionDraws] = {}
-        for name, record in results.attack_records.items():
-            if record.position_draws and record.position_draws.vulnerable in results.arrays:
-                self._draws[name] = record.position_draws
+        self._draws: dict[str, PositionDraws] = {
+            name: record.position_draws
+            for name, record in results.attack_records.items()
+            if record.position_draws and record.position_draws.vulnerable in results.arrays
+        }
 
     @property
     def attacks(self) -> list[str]:
@@ -110,7 +110,7 @@ class ExactPixel:
         """The standard deviation of the success rate over draws, which are independent between images."""
         return self._tabulate("expected_success_sd", deviate)
 
-    def _tabulate(self, name: str, measure: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> xarray.DataArray:
+    def _tabulate(self, name: str, measure: Callable[[Floats], Floats]) -> xarray.DataArray:
         """Return a figure of each training from its images' probabilities."""
         if not self._draws:
             raise UsageError(
@@ -124,7 +124,7 @@ class ExactPixel:
                 table.loc[where] = measure(p)
         return table
 
-    def probabilities(self, attack: str) -> dict[str, NDArray[np.float64]] | None:
+    def probabilities(self, attack: str) -> dict[str, Floats] | None:
         """Return each image's probability of success, (training seeds that ran, images) by model; None if not known."""
         draws = self._draws.get(attack)
         if draws is None:
@@ -158,7 +158,7 @@ class ExactPixel:
         return common_draws(maps[0], maps[1], draws.tried)
 
 
-def deviate(p: NDArray[np.float64]) -> NDArray[np.float64]:
+def deviate(p: Floats) -> Floats:
     """Return the standard deviation of rates over draws, of the probabilities of independent images (rates, images)."""
     return np.asarray(np.sqrt((p * (1 - p)).sum(axis=1)) / p.shape[1])
 
@@ -178,7 +178,7 @@ class Trainings:
     def __init__(self, results: Results):
         self._results = results
 
-    def rates(self, model: str, attack: str) -> NDArray[np.float64]:
+    def rates(self, model: str, attack: str) -> Floats:
         """Return the mean success rate of each training that ran, (training seeds,)."""
         return np.asarray(self._results.values(model, attack).mean(axis=(1, 2)))
 
@@ -217,7 +217,7 @@ class Trainings:
         return Interval(min(both.low, over_runs.low), max(both.high, over_runs.high))
 
 
-def root_mean_std(rates: NDArray[np.float64]) -> float:
+def root_mean_std(rates: Floats) -> float:
     """Return the standard deviation within each row of rates (rows, values), root mean square; NaN for one value."""
     if rates.shape[1] < 2 or not rates.size:
         return math.nan

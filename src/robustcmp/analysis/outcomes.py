@@ -11,7 +11,7 @@ import numpy as np
 import pandas
 from numpy.typing import NDArray
 
-from ..records.attack import NORMS
+from ..records.attack import NORMS, Floats
 from .statistics import nested_variance
 from .twins import Twins, match_twins
 
@@ -49,15 +49,13 @@ class Outcomes:
     deterministic: bool
     success: Mapping[str, NDArray[np.bool_]]
     seeds: Mapping[str, list[int]]
-    expected: Mapping[str, NDArray[np.float64]] | None = None
-    distances: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    expected: Mapping[str, Floats] | None = None
+    distances: Mapping[str, Floats] = field(default_factory=dict)
     norm: str = ""
     not_compared: str = ""
     twins: Sequence[Twins] = ()
 
-    def pair_up(
-        self, values: Mapping[str, NDArray[np.float64]], a: str, b: str
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64], bool]:
+    def pair_up(self, values: Mapping[str, Floats], a: str, b: str) -> tuple[Floats, Floats, bool]:
         """Return values of a's and of b's trainings, and whether these are twins, which then stand in one order."""
         places = match_twins(self.twins, a, b, self.seeds[a], self.seeds[b])
         if places is None:
@@ -71,13 +69,13 @@ class Outcomes:
         return [f"{name}/{seed}" if several else name for name, seeds in self.seeds.items() for seed in seeds]
 
     @property
-    def image_means(self) -> NDArray[np.float64]:
+    def image_means(self) -> Floats:
         """How often each image falls, (models, images): over all draws, else over repeats, which are no images."""
         means = self.expected or {name: success.mean(axis=1) for name, success in self.success.items()}
         return np.concatenate(list(means.values()))
 
     @property
-    def medians(self) -> dict[str, NDArray[np.float64]]:
+    def medians(self) -> dict[str, Floats]:
         """The median distance of each training run over repeats and images, by framework.
 
         Empty if the attack is not about distances, or if a median is +inf because a training resisted half of them.
@@ -89,12 +87,12 @@ class Outcomes:
         return medians if all(np.isfinite(of_runs).all() for of_runs in medians.values()) else {}
 
     @property
-    def image_distances(self) -> NDArray[np.float64]:
+    def image_distances(self) -> Floats:
         """The median distance of each image over repeats, (models, images)."""
         return np.concatenate([np.median(of_model, axis=1) for of_model in self.distances.values()])
 
     @property
-    def rates(self) -> dict[str, NDArray[np.float64]]:
+    def rates(self) -> dict[str, Floats]:
         """A rate for each training run, by framework: the expectation over all draws where that is known."""
         if self.expected is not None:
             return {name: expected.mean(axis=1) for name, expected in self.expected.items()}

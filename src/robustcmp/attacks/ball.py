@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from .. import limits
 from ..errors import UsageError, check_size
 from ..models.classifier import Classifier
-from ..records.attack import Extra, Norm
+from ..records.attack import Extra, Floats, Norm
 from .base import Attack, Images, Labels, Perturbed, unit
 from .draws import Draws
 
@@ -68,7 +68,7 @@ class Ball:
         return np.clip(images, self.low, self.high)
 
 
-def measure(moves: NDArray[np.floating[Any]], norm: Norm) -> NDArray[np.float64]:
+def measure(moves: NDArray[np.floating[Any]], norm: Norm) -> Floats:
     """Return the norm (N, 1, 1, 1), L∞ or L2, of changes (N, H, W, C) of images."""
     if norm == "l2":
         size = np.sqrt(np.square(moves, dtype=np.float64).sum(axis=(1, 2, 3), keepdims=True))

@@ -20,7 +20,7 @@ from ..frameworks import DataFormat
 from ..models.classifier import Candidates, Classifier
 from ..models.preflight import in_unit_bounds
 from ..records.answers import Check
-from ..records.attack import AttackRecord, AttackResult, AttackTable, Convergence, Extra, Norm, PositionDraws
+from ..records.attack import AttackRecord, AttackResult, AttackTable, Convergence, Extra, Floats, Norm, PositionDraws
 
 if TYPE_CHECKING:
     import xarray
@@ -114,7 +114,7 @@ def concatenate(parts: Sequence[AttackResult]) -> AttackResult:
     return AttackResult(**arrays, extras=extras)
 
 
-def distances(images: Images, others: Images) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+def distances(images: Images, others: Images) -> tuple[Floats, Floats, Floats]:
     """Return L0 (in pixels), L2 and L∞ between images (N, H, W, C), each (N,), in float64."""
     difference = np.abs(others.astype(np.float64) - images)
     return (

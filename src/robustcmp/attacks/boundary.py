@@ -12,7 +12,7 @@ from .. import limits
 from ..errors import check_count, check_size
 from ..models.classifier import Candidates, Classifier
 from ..records.answers import Check, judge, not_applicable
-from ..records.attack import AttackTable, Column, Convergence, Extra
+from ..records.attack import AttackTable, Column, Convergence, Extra, Floats
 from .base import Attack, Images, Labels, Perturbed, first_on_grid, unit
 from .draws import Draws
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import xarray
 
 Rows = NDArray[np.int64]
-Points = NDArray[np.float64]
+Points = Floats
 
 
 CITE = """\
@@ -334,7 +334,7 @@ class _Walk:
         images[:] = points.reshape(images.shape)
         return images
 
-    def _distances(self) -> NDArray[np.float64]:
+    def _distances(self) -> Floats:
         """The rows' L2, as it is reported: between float32 images."""
         return _norms(self._point.astype(np.float32).astype(np.float64) - self._x)
 
@@ -349,8 +349,8 @@ def _move_points(
     x: Points,
     towards: Points,
     normal: Points,
-    spherical_step: NDArray[np.float64],
-    source_step: NDArray[np.float64],
+    spherical_step: Floats,
+    source_step: Floats,
     bounds: tuple[float, float],
 ) -> tuple[Points, Points]:
     """Return the spherical candidates s and the candidates c of some rows, for given normal draws.
@@ -390,7 +390,7 @@ class _Statistic:
     def full(self, rows: Rows) -> NDArray[np.bool_]:
         return self._count[rows] >= self._answers.shape[1]
 
-    def mean(self, rows: Rows) -> NDArray[np.float64]:
+    def mean(self, rows: Rows) -> Floats:
         """The share of yes among the last answers; it means something where the window is full."""
         return np.asarray(self._answers[rows].mean(axis=1))
 
@@ -398,14 +398,14 @@ class _Statistic:
         self._count[rows] = 0
 
 
-def _dots(a: Points, b: Points) -> NDArray[np.float64]:
+def _dots(a: Points, b: Points) -> Floats:
     return np.asarray(np.einsum("ij,ij->i", a, b))
 
 
-def _norms(points: Points) -> NDArray[np.float64]:
+def _norms(points: Points) -> Floats:
     return np.sqrt(_dots(points, points))
 
 
-def _inverse(lengths: NDArray[np.float64]) -> NDArray[np.float64]:
+def _inverse(lengths: Floats) -> Floats:
     """1/length, and 0 for a length of 0: there is no direction then."""
     return np.divide(1, lengths, out=np.zeros_like(lengths), where=lengths > 0)

@@ -6,12 +6,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .. import limits
 from ..errors import check_count, check_size
 from ..models.classifier import Candidates, Classifier
-from ..records.attack import Extra
+from ..records.attack import Extra, Floats
 from .base import Attack, Images, Labels, Perturbed, first_on_grid
 from .gradients import cross_entropy, pull_back
 
@@ -99,7 +98,7 @@ def _step_images(x: Any, step: Any, rows: Any, sizes: Any) -> Any:
     return x[rows] + sizes[:, None, None, None] * step[rows]
 
 
-def _loss_gradient(classifier: Classifier, images: Images, labels: Labels) -> NDArray[np.float64]:
+def _loss_gradient(classifier: Classifier, images: Images, labels: Labels) -> Floats:
     """Return the gradient of the cross-entropy, up to a positive factor for each image.
 
     The sign of the gradient does not see the factor.

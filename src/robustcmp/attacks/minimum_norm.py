@@ -8,12 +8,11 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .. import limits
 from ..errors import check_count, check_size
 from ..models.classifier import Classifier
-from ..records.attack import AttackTable, Column
+from ..records.attack import AttackTable, Column, Floats
 from .base import Attack, Images, Labels, Perturbed
 from .gradients import cross_entropy, margin, pull_back
 
@@ -26,7 +25,6 @@ CITE = """\
   eprint        = {2102.12827},
   archiveprefix = {arXiv}
 }"""
-Points = NDArray[np.float64]
 GAMMA, LAST_GAMMA = 0.05, 0.001
 
 
@@ -59,15 +57,15 @@ class _MinimumNorm(Attack):
         self.step_size = self.first_step if step_size is None else check_size("step_size", step_size, limits.EPSILON)
 
     @abstractmethod
-    def size(self, perturbation: Points) -> NDArray[np.float64]:
+    def size(self, perturbation: Floats) -> Floats:
         """Return the norm (N,) of perturbations (N, values)."""
 
     @abstractmethod
-    def dual(self, gradient: Points) -> NDArray[np.float64]:
+    def dual(self, gradient: Floats) -> Floats:
         """Return the dual norm (N,) of gradients (N, values)."""
 
     @abstractmethod
-    def project(self, perturbation: Points, radius: NDArray[np.float64]) -> Points:
+    def project(self, perturbation: Floats, radius: Floats) -> Floats:
         """Return perturbations (N, values) within radii (N,)."""
 
     def usual_queries(self, pixels: int, repeats: int) -> int:
@@ -152,13 +150,13 @@ class MinimumL2(_MinimumNorm):
     first_step = 1.0
     table = AttackTable("the smallest L2 found", _columns("l2", "L2", (0.5, 1, 2)))
 
-    def size(self, perturbation: Points) -> NDArray[np.float64]:
+    def size(self, perturbation: Floats) -> Floats:
         return np.asarray(np.sqrt((perturbation**2).sum(axis=1)))
 
-    def dual(self, gradient: Points) -> NDArray[np.float64]:
+    def dual(self, gradient: Floats) -> Floats:
         return self.size(gradient)
 
-    def project(self, perturbation: Points, radius: NDArray[np.float64]) -> Points:
+    def project(self, perturbation: Floats, radius: Floats) -> Floats:
         factor = np.minimum(1, radius / np.maximum(self.size(perturbation), 1e-12))
         return perturbation * factor[:, None]
 
@@ -190,11 +188,11 @@ class MinimumLinf(_MinimumNorm):
     first_step = 10.0
     table = AttackTable("the smallest L∞ found", _columns("linf", "L∞", (0.01, 0.1, 0.2)))
 
-    def size(self, perturbation: Points) -> NDArray[np.float64]:
+    def size(self, perturbation: Floats) -> Floats:
         return np.asarray(np.abs(perturbation).max(axis=1))
 
-    def dual(self, gradient: Points) -> NDArray[np.float64]:
+    def dual(self, gradient: Floats) -> Floats:
         return np.asarray(np.abs(gradient).sum(axis=1))
 
-    def project(self, perturbation: Points, radius: NDArray[np.float64]) -> Points:
+    def project(self, perturbation: Floats, radius: Floats) -> Floats:
         return np.clip(perturbation, -radius[:, None], radius[:, None])

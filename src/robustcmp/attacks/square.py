@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from .. import limits
 from ..errors import check_count
 from ..models.classifier import Classifier, check_finite
+from ..records.attack import Floats
 from .ball import Ball, BallAttack, measure
 from .base import Images, Labels, Perturbed
 from .draws import Draws
@@ -110,7 +111,7 @@ class Square(BallAttack):
         return perturbed
 
 
-def squares(draws: Draws, rows: NDArray[np.int64], block: int, numbers: int) -> NDArray[np.float64]:
+def squares(draws: Draws, rows: NDArray[np.int64], block: int, numbers: int) -> Floats:
     """Return the draws (M, BLOCK, numbers) in [0, 1) of a block of iterations: places, then a sign for each channel."""
     return np.array([draws.block(int(i), SQUARES, block).random((BLOCK, numbers)) for i in rows])
 
@@ -123,7 +124,7 @@ def _paint(ball: Ball, draws: Draws) -> Images:
     return ball.clip(ball.clean + np.where(u < 0.5, -radius, radius))
 
 
-def _move_squares(ball: Ball, best: Images, drawn: NDArray[np.float64], side: int) -> Images:
+def _move_squares(ball: Ball, best: Images, drawn: Floats, side: int) -> Images:
     """Return images with a square moved by ±2ε, by draws (N, 2 + channels)."""
     height, width = best.shape[1:3]
     reach = 2 * np.float32(ball.radius)
@@ -135,7 +136,7 @@ def _move_squares(ball: Ball, best: Images, drawn: NDArray[np.float64], side: in
     return ball.clip(best + np.where(square, moves, np.float32(0)))
 
 
-def _corner(images: Images, drawn: NDArray[np.float64], side: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _corner(images: Images, drawn: Floats, side: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the top rows and the left columns (N,) of squares by draws (N, 2)."""
     height, width = images.shape[1:3]
     return (drawn[:, 0] * (height - side)).astype(np.int64), (drawn[:, 1] * (width - side)).astype(np.int64)
@@ -159,7 +160,7 @@ def _lay_tiles(ball: Ball, draws: Draws) -> Images:
     return _stretch(ball, moves)
 
 
-def _move_bumps(ball: Ball, best: Images, drawn: NDArray[np.float64], side: int) -> Images:
+def _move_bumps(ball: Ball, best: Images, drawn: Floats, side: int) -> Images:
     """Return images with a bump in one square, which gets what that and another square had, by draws (N, 5 + channels).
 
     The bump has the shape of what was in its square plus one of random direction and sign. Its size is what the two
@@ -186,7 +187,7 @@ def _move_bumps(ball: Ball, best: Images, drawn: NDArray[np.float64], side: int)
     return _stretch(ball, rest)
 
 
-def _bumps(drawn: NDArray[np.float64], side: int) -> NDArray[np.float64]:
+def _bumps(drawn: Floats, side: int) -> Floats:
     """Return bumps (N, side, side, channels) of size 1 by draws (N, 1 + channels): two halves of opposite sign."""
     bump = np.concatenate([_half_bump(side // 2, side), -_half_bump(side - side // 2, side)])
     bump /= np.sqrt(np.square(bump).sum())
@@ -195,7 +196,7 @@ def _bumps(drawn: NDArray[np.float64], side: int) -> NDArray[np.float64]:
     return np.where(lying, bump.T, bump)[..., None] * signs
 
 
-def _half_bump(height: int, width: int) -> NDArray[np.float64]:
+def _half_bump(height: int, width: int) -> Floats:
     """Return a mountain (height, width) of size 1: rings around the middle, each lower by 1/k² (equation 2)."""
     half = np.zeros((height, width))
     top, left = height // 2, width // 2
@@ -205,13 +206,13 @@ def _half_bump(height: int, width: int) -> NDArray[np.float64]:
     return half / max(size, 1e-12)
 
 
-def _of_unit_size(windows: NDArray[np.float64]) -> NDArray[np.float64]:
+def _of_unit_size(windows: Floats) -> Floats:
     """Return windows (N, H, W, C) whose channels have an L2 of 1 each."""
-    size: NDArray[np.float64] = np.sqrt(np.square(windows).sum(axis=(1, 2), keepdims=True))
+    size: Floats = np.sqrt(np.square(windows).sum(axis=(1, 2), keepdims=True))
     return windows / (size + 1e-12)
 
 
-def _stretch(ball: Ball, moves: NDArray[np.float64]) -> Images:
+def _stretch(ball: Ball, moves: Floats) -> Images:
     """Return the clean images with changes (N, H, W, C) of L2 ε, within the bounds."""
     stretched = moves * (ball.radius / (measure(moves, "l2") + 1e-12))
     return ball.clip((ball.clean + stretched).astype(np.float32))

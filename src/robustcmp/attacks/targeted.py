@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from .. import limits
 from ..errors import check_count
 from ..models.classifier import Classifier
-from ..records.attack import Norm
+from ..records.attack import Floats, Norm
 from .apgd import APGD, START
 from .ball import Ball, BallAttack, measure, search_in_turn
 from .base import Images, Labels, Perturbed
@@ -188,7 +188,7 @@ class FABTargeted(_Targeted):
 def _step_to_boundary(
     point: Images,
     clean: Images,
-    gap: NDArray[np.float64],
+    gap: Floats,
     gradient: Images,
     bounds: tuple[float, float],
     norm: Norm,
@@ -208,9 +208,7 @@ def _step_to_boundary(
     return np.asarray(np.clip(moved, *bounds), np.float32).reshape(point.shape)
 
 
-def _project_onto_plane(
-    x: NDArray[np.float64], gap: NDArray[np.float64], w: NDArray[np.float64], bounds: tuple[float, float], norm: Norm
-) -> NDArray[np.float64]:
+def _project_onto_plane(x: Floats, gap: Floats, w: Floats, bounds: tuple[float, float], norm: Norm) -> Floats:
     """Return the smallest step d with gap + w·d = 0 and x + d within the bounds; all are (N, values) or (N,).
 
     Every value moves by λ, in L2 by λ|w|, in the direction that closes the gap, or as far as its bound (Croce and Hein

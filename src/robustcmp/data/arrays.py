@@ -32,7 +32,7 @@ def check_images(
     bounds: tuple[float, float],
     remedy: str = "Scale the images, or pass bounds= to robustcmp.wrap.",
     data_format: str | None = None,
-) -> NDArray[np.float32]:
+) -> Images:
     """Return images as float32 (N, H, W, C), or raise `UsageError` saying what is wrong with them.
 
     `data_format` says whether the channels are the second or the last axis. Without it, images whose channels seem to
@@ -64,7 +64,7 @@ def check_images(
     return array
 
 
-def check_unit_images(images: Any, data_format: str | None = None) -> NDArray[np.float32]:
+def check_unit_images(images: Any, data_format: str | None = None) -> Images:
     """Return images as float32 (N, H, W, C) in [0, 1], in which all models are compared, or raise `UsageError`."""
     if isinstance(images, int):
         raise UsageError(
@@ -74,7 +74,7 @@ def check_unit_images(images: Any, data_format: str | None = None) -> NDArray[np
     return check_images(images, UNIT_BOUNDS, "", data_format)
 
 
-def check_labels(labels: Any, n: int, classes: int | None = None) -> NDArray[np.int64]:
+def check_labels(labels: Any, n: int, classes: int | None = None) -> Labels:
     """Return labels as int64 (N,), or raise `UsageError` saying what is wrong with them."""
     array = _array("labels", labels)
     if array.shape != (n,):
@@ -141,7 +141,7 @@ def _suggest_shape(array: NDArray[Any]) -> str:
     return ""
 
 
-def _outside(array: NDArray[np.float32], bounds: tuple[float, float], remedy: str) -> UsageError:
+def _outside(array: Images, bounds: tuple[float, float], remedy: str) -> UsageError:
     """Return the error for images of which some values are not within bounds, or not finite."""
     lowest = np.inf
     highest = -np.inf

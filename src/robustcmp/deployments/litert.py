@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..data.arrays import Images
 from ..errors import DeploymentError
 from ..files import write_bytes_atomically
 from ..frameworks import get_framework
@@ -51,7 +52,7 @@ class _LiteRT(Runtime):
         "int8": Conversion("int8", "weights, activations, images and logits in int8", calibrated=True),
     }
 
-    def convert(self, model: Model, kind: str, calibration: NDArray[np.float32] | None, path: Path) -> None:
+    def convert(self, model: Model, kind: str, calibration: Images | None, path: Path) -> None:
         network = _keras_network(model)
         shape = _input_shape(network)
         images = None
@@ -103,7 +104,7 @@ def _input_shape(network: Any) -> tuple[int, ...]:
     return tuple(shape)
 
 
-def _convert(network: Any, shape: tuple[int, ...], kind: str, calibration: NDArray[np.float32] | None) -> bytes:
+def _convert(network: Any, shape: tuple[int, ...], kind: str, calibration: Images | None) -> bytes:
     """Return the file's content for a network of Keras."""
     import tensorflow as tf
 
@@ -208,7 +209,7 @@ class _Network(Session):
         self.levels = levels
         self.notes = [*self._images.describe("images"), *self._logits.describe("logits"), *self.layout.notes]
 
-    def _ask(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
+    def _ask(self, images: Images) -> NDArray[np.float32]:
         """Return the logits of a batch in the layout and of a size that the file takes."""
         stored = self._images.store(images)
         with deployment_errors(f"{self._path} failed on {len(images)} images"), self._lock:

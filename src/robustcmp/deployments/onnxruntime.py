@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..data.arrays import Images
 from ..models.model import Model
 from ..threads import cores
 from .base import Conversion, Runtime, deployment_errors
@@ -43,7 +44,7 @@ class _OnnxRuntime(Runtime):
             return Conversion("int8", f"QDQ, ranges of activations at the {match[1]}th percentile", calibrated=True)
         return super().conversion(kind)
 
-    def convert(self, model: Model, kind: str, calibration: NDArray[np.float32] | None, path: Path) -> None:
+    def convert(self, model: Model, kind: str, calibration: Images | None, path: Path) -> None:
         if not kind:
             write_float(model, calibration, path)
             return
@@ -59,7 +60,7 @@ class _OnnxRuntime(Runtime):
         return _Network(OnnxFile(path))
 
 
-def _quantise(plain: Path, path: Path, kind: str, calibration: NDArray[np.float32] | None) -> None:
+def _quantise(plain: Path, path: Path, kind: str, calibration: Images | None) -> None:
     from onnxruntime import quantization
 
     with silence():
@@ -91,7 +92,7 @@ def _quantise(plain: Path, path: Path, kind: str, calibration: NDArray[np.float3
 class _Calibration:
     """Batches of images, as ONNX Runtime reads them."""
 
-    def __init__(self, plain: Path, images: NDArray[np.float32]):
+    def __init__(self, plain: Path, images: Images):
         session = _Network(OnnxFile(plain))
         n = len(images)
         size = next(size for size in range(min(n, CALIBRATED_AT_ONCE), 0, -1) if n % size == 0)  # all must be alike

@@ -13,6 +13,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from ..data.arrays import Images
 from ..errors import DeploymentError
 from ..frameworks.base import pad, round_up
 from ..models.model import Model
@@ -46,7 +47,7 @@ class _OpenVINO(Runtime):
     def beside(self, path: Path) -> list[Path]:
         return [path.with_suffix(".bin")]
 
-    def convert(self, model: Model, kind: str, calibration: NDArray[np.float32] | None, path: Path) -> None:
+    def convert(self, model: Model, kind: str, calibration: Images | None, path: Path) -> None:
         ov = _openvino()
         network = build_torch_network(model, self.name, calibration)
         program = export_program(network, self.name)
@@ -111,7 +112,7 @@ def _core() -> Any:
     return core
 
 
-def _quantise(network: Any, calibration: NDArray[np.float32]) -> Any:
+def _quantise(network: Any, calibration: Images) -> Any:
     """Return a network of OpenVINO in int8, with ranges of activations by images."""
     if package_version("nncf") is None:
         raise DeploymentError("openvino-int8 needs nncf, which is not installed: pip install 'robustcmp[openvino]'")

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..data.arrays import Images
 from ..errors import DeploymentError
 from ..files import user_cache
 from ..models.model import Model
@@ -51,7 +52,7 @@ class TorchExport(Runtime):
     def suffixes(self) -> tuple[str, ...]:
         return ()  # a file from elsewhere could run code: torch-program opens it in a process of its own
 
-    def convert(self, model: Model, kind: str, calibration: NDArray[np.float32] | None, path: Path) -> None:
+    def convert(self, model: Model, kind: str, calibration: Images | None, path: Path) -> None:
         network = build_torch_network(model, self.name, calibration)
         program = export_program(network, self.name)
         import torch
@@ -173,7 +174,7 @@ def _in_numpy(function: Any) -> Any:
 
     lock = threading.Lock()
 
-    def ask(images: NDArray[np.float32]) -> NDArray[np.float32]:
+    def ask(images: Images) -> NDArray[np.float32]:
         batch = images.reshape(-1).reshape(images.shape)  # one stride, where a size is 1
         with lock:
             threads = torch.get_num_threads()

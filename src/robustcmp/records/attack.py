@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ..errors import UsageError
 
+Floats = NDArray[np.float64]  # what attacks and statistics compute
 Norm = Literal["l0", "l2", "linf"]
 Whole = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Seed = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
@@ -125,9 +126,7 @@ class Convergence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     largest_gain: float
     otherwise: str
 
-    def measure(
-        self, steps: NDArray[np.float64], halves: NDArray[np.float64], distances: NDArray[np.float64]
-    ) -> tuple[float, float]:
+    def measure(self, steps: Floats, halves: Floats, distances: Floats) -> tuple[float, float]:
         """Return the median last step, and the share that the second half took off the median distance, NaN of +inf."""
         half, whole = (float(np.quantile(values, 0.5, method="higher")) for values in (halves, distances))
         gain = 1 - whole / half if math.isfinite(half) and half > 0 else math.nan
@@ -313,9 +312,9 @@ class AttackResult:
 
     adversarials: Any
     success: NDArray[np.bool_]
-    l0: NDArray[np.float64]
-    l2: NDArray[np.float64]
-    linf: NDArray[np.float64]
+    l0: Floats
+    l2: Floats
+    linf: Floats
     adversarial_class: NDArray[np.int64]
     queries: NDArray[np.int64]
     extras: dict[str, NDArray[Any]] = field(default_factory=dict)

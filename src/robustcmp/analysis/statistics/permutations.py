@@ -102,10 +102,10 @@ def permute(rates: Floats, sizes: Sequence[int], resamples: int = 10_000, seed: 
     if count <= resamples:
         return Permuted(observed, _statistics(rates, sizes, np.array(list(_assignments(members)))), True)
     rng = np.random.default_rng(seed)
-    parts = []
-    for size in split_resamples(resamples, n * len(sizes)):
-        permuted = rng.permuted(np.broadcast_to(members, (size, n)), axis=1)
-        parts.append(_statistics(rates, sizes, permuted))
+    parts = [
+        _statistics(rates, sizes, rng.permuted(np.broadcast_to(members, (size, n)), axis=1))
+        for size in split_resamples(resamples, n * len(sizes))
+    ]
     return Permuted(observed, np.concatenate(parts), False)
 
 
