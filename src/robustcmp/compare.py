@@ -205,10 +205,9 @@ def _check_exact(deployments: Sequence[Mapping[str, Any]]) -> None:
     """Raise `ControlError` for a deployed network in float32 that does not answer as its source."""
     for entry in deployments:
         if entry["exact"] and not answers_alike(entry["logits"], entry["changed"]):
-            (name, seed) = entry["model"]
-            (source, _) = entry["source"]
+            name, seed = entry["model"]
             raise ControlError(
-                f"{name}, training seed {seed}, does not answer as {source}: its logits differ by up to "
+                f"{name}, training seed {seed}, does not answer as {entry['source'][0]}: its logits differ by up to "
                 f"{entry['logits']:.1g} of their spread, and {entry['changed']:.1%} of the images change their class. "
                 "A conversion in float32 should change neither, so nothing was attacked. Report it, or leave it out."
             )

@@ -131,10 +131,12 @@ def _gate(results: Results, entries: Sequence[Mapping[str, Any]]) -> str:
 def compare_deployments(results: Results, margin: float) -> pandas.DataFrame:
     """Return how much easier each deployment is to fool than its source; see `Evaluation.deployments`."""
     check_fraction("margin", margin)
-    rows = []
-    for name, entries in _group_by_name(results).items():
-        for attack in results.attacks:
-            rows += _compare_pairs(results, name, _pair_up(entries), attack, margin)
+    rows = [
+        row
+        for name, entries in _group_by_name(results).items()
+        for attack in results.attacks
+        for row in _compare_pairs(results, name, _pair_up(entries), attack, margin)
+    ]
     tested = [row for row in rows if not math.isnan(row["p"])]
     for row, p in zip(tested, holm([row["p"] for row in tested]), strict=True):
         row["p_adjusted"] = p
@@ -165,10 +167,11 @@ def _compare_pairs(results: Results, name: str, pairs: Pairs, attack: str, margi
 
 def _stack(results: Results, pairs: Pairs, attack: str, measure: str) -> Floats | None:
     """Return the values of deployments and of their sources, (2, trainings, repeats, images); None without a pair."""
-    stacked = []
-    for deployed, source in pairs:
-        if all(seed in results.seeds(model, attack) for model, seed in (deployed, source)):
-            stacked.append([results.values(model, attack, measure, seed)[0] for model, seed in (deployed, source)])
+    stacked = [
+        [results.values(model, attack, measure, seed)[0] for model, seed in pair]
+        for pair in pairs
+        if all(seed in results.seeds(model, attack) for model, seed in pair)
+    ]
     if not stacked:
         return None
     values = np.array(stacked, np.float64).swapaxes(0, 1)

@@ -234,8 +234,7 @@ def _find_gradient_source(results: Results, model: str, attack: str) -> str | No
     if not any(attack in entry.get("source_gradient", ()) for entry in deployed):
         return None
     for entry in results.manifest["deployments"]:
-        (name, _) = entry["model"]
-        if name == model and not answers_alike(entry["logits"], entry["changed"]):
+        if entry["model"][0] == model and not answers_alike(entry["logits"], entry["changed"]):
             return str(entry["source"][0])
     return None
 
@@ -300,9 +299,9 @@ def plan_gate(results: Results, margin: float) -> list[dict[str, Any]]:
     for model in others:
         pairs = [pair for pair in _pairs(results, baseline, model) if pair.is_informative]
         power = _power_of_each(len(pairs))
-        for pair in pairs:
-            images = pair.images_needed(0.0, margin, power)
-            planned.append({"model": model, "attack": pair.attack, "images": images})
+        planned += [
+            {"model": model, "attack": pair.attack, "images": pair.images_needed(0.0, margin, power)} for pair in pairs
+        ]
     return planned
 
 

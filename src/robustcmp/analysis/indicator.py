@@ -185,11 +185,10 @@ def indicator_ranges(
     values = [np.stack([attack_outcomes.success[name].mean(axis=1) for attack_outcomes in outcomes]) for name in names]
     totals = _relative(np.stack(resample_rates(values, resamples, seed), axis=-1)).sum(axis=1)
     rounded = totals.round(9)
-    below, at_most = (
+    below, last = (
         compare(rounded[:, None, :], rounded[:, :, None]).sum(axis=2) for compare in (np.less, np.less_equal)
     )
     first = below + 1
-    last = at_most
     places = np.arange(1, len(names) + 1)
     at_place = (first[..., None] <= places) & (places <= last[..., None])
     ranks = (at_place / (last - first + 1)[..., None]).mean(axis=0)

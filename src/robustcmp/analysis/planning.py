@@ -38,10 +38,12 @@ def plan(results: Results, difference: float, power: float, attack: str | None) 
     if attack is not None and attack not in attacks:
         raise unknown("attack", attack, attacks)
     alpha = joint_level(select_deciding(results.tests("frameworks")))
-    rows = []
-    for outcomes in results.outcomes:
-        if attack in (None, outcomes.attack):
-            rows += _plan_attack(results, outcomes, difference, alpha, power)
+    rows = [
+        row
+        for outcomes in results.outcomes
+        if attack in (None, outcomes.attack)
+        for row in _plan_attack(results, outcomes, difference, alpha, power)
+    ]
     frame = pandas.DataFrame(rows, columns=list(COLUMNS))
     return frame.astype(dict.fromkeys(("trainings", "images", "repeats"), "Int64"))
 

@@ -176,10 +176,12 @@ def _collect_values(outcomes: Outcomes) -> dict[str, dict[str, Floats]]:
 
 
 def _test_frameworks(outcomes: Sequence[Outcomes], resamples: int) -> list[dict[str, Any]]:
-    rows = []
-    for each in outcomes:
-        for of, values in _collect_values(each).items():
-            rows += _compare_frameworks(each, of, values)
+    rows = [
+        row
+        for each in outcomes
+        for of, values in _collect_values(each).items()
+        for row in _compare_frameworks(each, of, values)
+    ]
     return [*_adjust(rows), *_permute_together(outcomes, rows, resamples)]
 
 

@@ -11,6 +11,7 @@ from argparse import ArgumentTypeError, Namespace
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -311,9 +312,7 @@ def read_time(text: str) -> float:
 
 def _drop_within(words: Sequence[str]) -> list[str]:
     """Return the arguments of a command without its time."""
-    previous = ["", *words]
-    pairs = zip(previous, words, strict=False)
-    return [word for before, word in pairs if before != "--within" and not word.startswith("--within")]
+    return [word for before, word in pairwise(["", *words]) if before != "--within" and not word.startswith("--within")]
 
 
 def _add_own(suite: Suite, words: Sequence[str]) -> Suite:
@@ -508,10 +507,8 @@ def _print(options: Namespace, evaluation: Evaluation) -> None:
     if options.json:
         print(json.dumps(evaluation.to_json()), flush=True)
         return
-    width = screen_width()
-    color = use_color(sys.stdout)
     write = to_text if options.full else summary
-    print(write(evaluation.results, width, color), flush=True)
+    print(write(evaluation.results, screen_width(), use_color(sys.stdout)), flush=True)
     show(f"\nReport: {page}" + ("" if options.full else "   All tables: --full"))
 
 

@@ -51,39 +51,33 @@ class _OpenCV(Runtime):
             )
         with deployment_errors(f"OpenCV cannot open {path}"):
             if path.suffix == CAFFE:
-                return _read_caffe(path)
+                return _read_caffe(cv2.dnn, path)
             if path.suffix == TORCH7:
-                return _read_torch7(path)
-            return _read_onnx(path)
+                return _read_torch7(cv2.dnn, path)
+            return _read_onnx(cv2.dnn, path)
 
 
-def _read_onnx(path: Path) -> Session:
-    import cv2
-
+def _read_onnx(dnn: Any, path: Path) -> Session:
     file = OnnxFile(path)
     taken, scores, notes = choose_tensors(str(path), *file.read_tensors())
     if taken.dtype != "float32":
         raise DeploymentError(f"{path} takes {taken.dtype}; OpenCV gives images as float32: use onnxruntime")
-    network = cv2.dnn.readNetFromONNX(np.frombuffer(file.read_whole(), np.uint8))
+    network = dnn.readNetFromONNX(np.frombuffer(file.read_whole(), np.uint8))
     return Session(Layout.of(taken.shape, taken.dtype, str(path)), _Network(path, network, scores.name), notes)
 
 
-def _read_caffe(path: Path) -> Session:
-    import cv2
-
+def _read_caffe(dnn: Any, path: Path) -> Session:
     text = read_network(path.with_suffix(".prototxt"))
     sizes = [int(size) for size in SIZE.findall(text)[:4]]  # the input comes first: N, C, H, W
     if len(sizes) < 4:
         raise DeploymentError(f"{path.with_suffix('.prototxt')} does not say the sizes of its input, with four dim: N")
     weights = np.frombuffer(read_network(path), np.uint8)
-    network = cv2.dnn.readNetFromCaffe(np.frombuffer(text, np.uint8), weights)
+    network = dnn.readNetFromCaffe(np.frombuffer(text, np.uint8), weights)
     return Session(Layout.of([None, *sizes[1:]], "float32", str(path), "NCHW"), _Network(path, network))
 
 
-def _read_torch7(path: Path) -> Session:
-    import cv2
-
-    network = cv2.dnn.readNetFromTorch(str(path))
+def _read_torch7(dnn: Any, path: Path) -> Session:
+    network = dnn.readNetFromTorch(str(path))
     session = _Network(path, network)
     channels = _count_channels(path, network)
     sides = [side for side in SIDES if session.takes((channels, side, side))]

@@ -143,10 +143,10 @@ def answer(results: Results) -> str:
 def _easier(verdicts: Sequence[Verdict]) -> str:
     """Say which model is easier to fool than which by verdicts that find a difference."""
     attacks = group(((v.easier, v.harder, bool(v.norm)), v.attack) for v in verdicts)
-    clauses = []
-    for (easier, harder, is_distance), names in attacks.items():
-        by = "by distance " if is_distance else ""
-        clauses.append(f"{easier} is easier to fool than {harder} {by}under {', '.join(names)}")
+    clauses = [
+        f"{easier} is easier to fool than {harder} {'by distance ' if is_distance else ''}under {', '.join(names)}"
+        for (easier, harder, is_distance), names in attacks.items()
+    ]
     return "; ".join(clauses)
 
 
@@ -376,8 +376,7 @@ def find_own_repeats(results: Results) -> dict[str, int]:
 def _repeats(results: Results) -> str:
     """Say how often random attacks were repeated."""
     text = plural(results.manifest["repeats"], "repeat")
-    for attack, repeats in find_own_repeats(results).items():
-        text += f" ({attack} {repeats})"
+    text += "".join(f" ({attack} {repeats})" for attack, repeats in find_own_repeats(results).items())
     if results.manifest.get("spread", False):
         text += " per training, each with its own draws"
     return text
@@ -407,12 +406,12 @@ def _model_notes(results: Results) -> list[str]:
             "and more leave their range. Check how they were scaled; a set whose largest value is 16 is divided by 16."
         )
     explained = {model["name"] for model in results.manifest["models"] if model.get("cause")}
-    for model, accuracy in _find_poor(results).items():
-        if model not in explained:
-            sentences.append(
-                f"{model} classifies only {percent(accuracy)} of the test set correctly. Check its bounds, "
-                "preprocessing and training data before you interpret its rates."
-            )
+    sentences += [
+        f"{model} classifies only {percent(accuracy)} of the test set correctly. Check its bounds, preprocessing and "
+        "training data before you interpret its rates."
+        for model, accuracy in _find_poor(results).items()
+        if model not in explained
+    ]
     if len(results.labels) == 1:
         sentences.append("Only one model: there is nothing to compare, so P and R are 0.")
     elif len(results.models) == 1:
@@ -482,11 +481,11 @@ def _absences(results: Results) -> list[str]:
     left_out = [attack for attack in results.attacks if attack not in [*results.common_attacks, *beside]]
     if left_out:
         sentences.append(f"Excluded from R because not every model ran it: {', '.join(left_out)}.")
-    for attack in find_failed_starts(results):
-        sentences.append(
-            f"{attack}: some images have no starting point, so the attack could not begin. These failures are no sign "
-            f"of robustness; R is also given without {attack}."
-        )
+    sentences += [
+        f"{attack}: some images have no starting point, so the attack could not begin. These failures are no sign "
+        f"of robustness; R is also given without {attack}."
+        for attack in find_failed_starts(results)
+    ]
     return sentences
 
 
@@ -504,11 +503,11 @@ def _attack_notes(results: Results) -> list[str]:
         sentences.append(f"A reference beside R, not in it: {', '.join(beside)}.")
     by_note = group((note, attack) for attack in results.attacks for note in results.attack_records[attack].notes)
     sentences += [f"{', '.join(attacks)}: {note}" for note, attacks in by_note.items()]
-    for attack in results.exact_pixel.attacks:
-        sentences.append(
-            f"{attack}: tests, differences and variances use the expected success over all draws of positions; success "
-            f"rates, P and R use the {results.repeats(attack)} draws of this run."
-        )
+    sentences += [
+        f"{attack}: tests, differences and variances use the expected success over all draws of positions; success "
+        f"rates, P and R use the {results.repeats(attack)} draws of this run."
+        for attack in results.exact_pixel.attacks
+    ]
     return sentences
 
 

@@ -177,9 +177,8 @@ def _find_deployed_twins(deployments: Sequence[Mapping[str, Any]]) -> list[dict[
     """
     families: dict[ModelKey, list[ModelKey]] = {}
     for entry in deployments:
-        (source, seed) = entry["source"]
-        (name, own_seed) = entry["model"]
-        families.setdefault((source, seed), [(source, seed)]).append((name, own_seed))
+        source = tuple(entry["source"])
+        families.setdefault(source, [source]).append(tuple(entry["model"]))
     return [
         {"a": [*a], "b": [*b], "correlation": 1.0} for family in families.values() for a, b in combinations(family, 2)
     ]

@@ -219,9 +219,8 @@ def make_plan(
             }
             first = share * question.repeats[name]
             repeats = range(1) if attack.deterministic else range(first, first + question.repeats[name])
-            for repeat in repeats:
-                key = json_digest(described | {"repeat": repeat})[:32]
-                plan.cells.append(Cell(model.name, model.training_seed, name, repeat, key))
+            keys = {repeat: json_digest(described | {"repeat": repeat})[:32] for repeat in repeats}
+            plan.cells += [Cell(*model.key, name, repeat, key) for repeat, key in keys.items()]
     return plan
 
 

@@ -67,13 +67,11 @@ def measure_agreement(logits: Mapping[str, Sequence[NDArray[np.float32]]]) -> di
     >>> measure_agreement({"a": [np.array([[0.0, 2.0]])], "b": [np.array([[0.0, 2.5]])]})
     {'logits': 0.5, 'predictions': 0.0}
     """
-    differences = [0.0]
-    predictions = [0.0]
-    for logits_a, logits_b in combinations(logits.values(), 2):
-        for a, b in zip(logits_a, logits_b, strict=True):
-            differences.append(float(np.abs(b - a).max() / a.std()))
-            predictions.append(float((a.argmax(axis=1) != b.argmax(axis=1)).mean()))
-    return {"logits": float(np.max(differences)), "predictions": max(predictions)}  # NaN passes nothing
+    pairs = [pair for both in combinations(logits.values(), 2) for pair in zip(*both, strict=True)]
+    differences = [np.abs(b - a).max() / a.std() for a, b in pairs]
+    predictions = [(a.argmax(axis=1) != b.argmax(axis=1)).mean() for a, b in pairs]
+    # NaN passes nothing.
+    return {"logits": float(np.max(differences, initial=0)), "predictions": float(max(predictions, default=0))}
 
 
 def _is_control(models: Sequence[TrainedModel]) -> bool:

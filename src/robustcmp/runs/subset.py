@@ -119,8 +119,8 @@ def choose(correct: NDArray[np.bool_], images: Images, n: int | None, seed: int)
         check_count("n", n)
     candidates = np.flatnonzero(correct)
     key = b"subset" + struct.pack("<q", seed)
-    ranks: list[bytes] = []
-    for start, block in in_blocks(images):  # not all at once: they may lie in a file that is larger than the memory
-        ranks += image_hashes(block[correct[start : start + len(block)]], key)
+    # In blocks, as images may lie in a file that is larger than the memory.
+    marked = (block[correct[start : start + len(block)]] for start, block in in_blocks(images))
+    ranks = [rank for block in marked for rank in image_hashes(block, key)]
     order = sorted(range(len(candidates)), key=ranks.__getitem__)
     return np.sort(candidates[order[:n]])

@@ -195,14 +195,12 @@ def describe_pooling(origins: FileOrigins) -> list[str]:
     >>> describe_pooling(file_origins(["torch=nets:mine", "torch=nets:other"]))[0].partition(". ")[2]
     'To compare them, name each: a:torch=nets:mine b:torch=nets:other'
     """
-    lines = []
-    for name, networks in origins.items():
-        if len(networks) > 1 and name == networks[0].framework:
-            lines.append(
-                f"{name}: {len(networks)} networks are taken as trainings of one model. To compare them, name each: "
-                f"a:{name}={networks[0].source} b:{name}={networks[1].source}{' …' if len(networks) > 2 else ''}"
-            )
-    return lines
+    return [
+        f"{name}: {len(networks)} networks are taken as trainings of one model. To compare them, name each: "
+        f"a:{name}={networks[0].source} b:{name}={networks[1].source}{' …' if len(networks) > 2 else ''}"
+        for name, networks in origins.items()
+        if len(networks) > 1 and name == networks[0].framework
+    ]
 
 
 def describe_normalisation(origins: FileOrigins, channels: int) -> list[str]:
