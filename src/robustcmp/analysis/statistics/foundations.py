@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import UsageError
-from ...records.attack import Floats as Floats
 
+Floats = NDArray[np.float64]  # not those of records: statistics are made from arrays alone
 ALPHA = 0.05
 ONE_TRAINING = "With one training per framework, framework and run-to-run effects are confounded."
 NO_VARIANCE = 1e-24  # of rates: what rounding leaves of equal ones
