@@ -17,14 +17,14 @@ ROOT = Path(__file__).parents[1]
 OTHER = ("tests", "validation", "benchmarks", "tools", "docs")
 CEILINGS = {
     "modules in src": 203,
-    "statements in src": 18_466,
+    "statements in src": 18_459,
     "definitions in src": 1_370,
     "public definitions in src": 650,
     "participle functions in src": 18,
     "vague names in src": 2,
     "tuple assignments in src": 38,
     "imports of private names in src": 0,
-    "statements in other Python": 18_330,
+    "statements in other Python": 18_325,
     "public members of Evaluation": 30,
     "options of eval": 25,
 }

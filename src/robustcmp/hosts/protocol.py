@@ -21,7 +21,6 @@ import runpy
 import select
 import signal
 import socket
-import struct
 import sys
 import threading
 import traceback
@@ -30,7 +29,7 @@ from typing import Any, Dict, List, Optional, Tuple
 import numpy as np
 
 MAGIC = b"RCMP"
-DTYPES = ("float32", "float64", "int64", "uint8")
+DTYPES = {"f4": "float32", "f8": "float64", "i8": "int64", "u1": "uint8"}  # asking NumPy for a name takes 0.02 ms
 MOST_HEADER = 2**22  # bytes
 MOST_ARRAYS = 2**32  # bytes of all arrays of a message
 MOST_DIMENSIONS = 32
@@ -76,11 +75,12 @@ class Channel:
         described: List[Any] = []
         parts: List[Array] = []
         for name, value in (arrays or {}).items():
-            array = np.ascontiguousarray(value, dtype=np.asarray(value).dtype.newbyteorder("<"))
-            if array.dtype.name not in DTYPES:
-                raise ProtocolError("expected an array of {}, received {}".format(", ".join(DTYPES), array.dtype))
-            described.append([name, array.dtype.name, list(np.shape(value))])
-            parts.append(array)
+            array = np.asarray(value)
+            code = array.dtype.str[1:]
+            if code not in DTYPES:
+                raise ProtocolError(f"expected an array of {', '.join(DTYPES.values())}, received {array.dtype}")
+            described.append([name, DTYPES[code], array.shape])
+            parts.append(np.asarray(array, "<" + code, order="C"))
         total = sum(part.nbytes for part in parts)
         memory = self.memory if self.memory is not None and 0 < total <= len(self.memory) else None
         header = json.dumps(dict(content, arrays=described, memory=memory is not None)).encode("utf-8")
@@ -89,15 +89,14 @@ class Channel:
         if memory is not None:
             position = 0
             for part in parts:
-                np.frombuffer(memory, part.dtype, part.size, position)[:] = part.reshape(-1)
+                np.ndarray(part.shape, part.dtype, memory, position)[...] = part
                 position += part.nbytes
             parts = []
         try:
             self._socket.settimeout(seconds)
-            self._socket.sendall(MAGIC + struct.pack("<I", len(header)) + header)
+            self._socket.sendall(MAGIC + len(header).to_bytes(4, "little") + header)
             for part in parts:
-                if part.size:
-                    self._socket.sendall(memoryview(part).cast("B"))
+                self._socket.sendall(part)
         except socket.timeout:
             raise
         except OSError as error:
@@ -116,14 +115,16 @@ class Channel:
             Nothing came for so many seconds.
         """
         self._socket.settimeout(seconds)
-        start = self._read(bytearray(8))
-        if start[:4] != MAGIC:
-            raise ProtocolError(f"expected a message that begins with {MAGIC!r}, received {bytes(start)!r}")
-        (length,) = struct.unpack("<I", start[4:])
-        if length > MOST_HEADER:
-            raise ProtocolError(f"expected a header of at most {MOST_HEADER} bytes, received {length}")
+        frame = bytearray()
+        self._read(frame, 8)
+        if frame[:4] != MAGIC:
+            raise ProtocolError(f"expected a message that begins with {MAGIC!r}, received {bytes(frame[:8])!r}")
+        position = 8 + int.from_bytes(frame[4:8], "little")
+        if position > 8 + MOST_HEADER:
+            raise ProtocolError(f"expected a header of at most {MOST_HEADER} bytes, received {position - 8}")
+        self._read(frame, position)
         try:
-            content = json.loads(self._read(bytearray(length)).decode("utf-8"))
+            content = json.loads(frame[8:position].decode("utf-8"))
             described = content.pop("arrays")
             total = sum(_count_bytes(*array) for array in described)
             in_memory = content.pop("memory", False)
@@ -131,44 +132,38 @@ class Channel:
             raise ProtocolError(f"expected a header in JSON, received something else: {error}") from error
         if total > MOST_ARRAYS:
             raise ProtocolError(f"expected arrays of at most {MOST_ARRAYS} bytes, received {total}")
-        memory = self.memory if in_memory else None
-        if in_memory and (memory is None or total > len(memory)):
+        if in_memory and (self.memory is None or total > len(self.memory)):
             raise ProtocolError(f"expected arrays over the socket, received {total} bytes that lie in memory")
+        if not in_memory:
+            self._read(frame, position + total)
+        position = 0 if in_memory else position
         arrays: Arrays = {}
-        position = 0
         for name, dtype, shape in described:
-            array: Any = np.empty(shape, dtype)
-            if array.size and memory is not None:
-                array.reshape(-1)[:] = np.frombuffer(memory, dtype, array.size, position)
-                position += array.nbytes
-            elif array.size:
-                self._read(memoryview(array.reshape(-1)).cast("B"))
-            arrays[name] = array
+            arrays[name] = np.ndarray(shape, dtype, self.memory if in_memory else frame, position).copy()
+            position += arrays[name].nbytes
         return content, arrays
 
     def close(self) -> None:
         """Hang up."""
         self._socket.close()
 
-    def _read(self, buffer: Any) -> Any:
-        """Fill a buffer of bytes."""
-        view = memoryview(buffer)
-        while len(view):
+    def _read(self, frame: bytearray, size: int) -> None:
+        """Read more of a message until there are so many bytes of it."""
+        while len(frame) < size:
             try:
-                count = self._socket.recv_into(view)
+                part = self._socket.recv(2**16)
             except socket.timeout:
                 raise
             except OSError as error:
                 raise Closed(str(error)) from error
-            if not count:
+            if not part:
                 raise Closed("the other side hung up")
-            view = view[count:]
-        return buffer
+            frame += part
 
 
 def _count_bytes(name: str, dtype: str, shape: List[int]) -> int:
     """Return the size of an array, or raise `ProtocolError` for one that cannot be."""
-    is_known = isinstance(name, str) and dtype in DTYPES and len(shape) <= MOST_DIMENSIONS
+    is_known = isinstance(name, str) and dtype in DTYPES.values() and len(shape) <= MOST_DIMENSIONS
     if is_known and all(type(size) is int and size >= 0 for size in shape):
         filled = np.dtype(dtype).itemsize
         for size in shape:
@@ -247,19 +242,19 @@ class _Calls:
 
 def serve(network: Any) -> None:
     """Answer the parent at the socket whose number is the last argument of the process, until it hangs up."""
-    connection = socket.fromfd(int(sys.argv[-1]), socket.AF_UNIX, socket.SOCK_STREAM)
+    channel = Channel(socket.fromfd(int(sys.argv[-1]), socket.AF_UNIX, socket.SOCK_STREAM))
     os.close(int(sys.argv[-1]))
     memory = mmap.mmap(int(os.environ[MEMORY]), MEMORY_SIZE) if MEMORY in os.environ else None
-    channel = Channel(connection)
-    greeting = {
-        "shares_memory": memory is not None,
-        "framework": network.framework,
-        "version": str(network.version),
-        "differences": network.differences,
-        "python": ".".join(map(str, sys.version_info[:3])),
-        "numpy": np.__version__,
-    }
-    channel.send(greeting)
+    channel.send(
+        {
+            "shares_memory": memory is not None,
+            "framework": network.framework,
+            "version": str(network.version),
+            "differences": network.differences,
+            "python": ".".join(map(str, sys.version_info[:3])),
+            "numpy": np.__version__,
+        }
+    )
     channel.memory = memory
     calls = _Calls(network)
     try:
