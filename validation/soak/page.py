@@ -37,7 +37,7 @@ def _with(results: dict[str, Any]) -> list[str]:
     seconds = sum(part["seconds"] for part in results.values())
     listed = ", ".join(f"{name} {said}" for name, said in versions.items())
     seeds = ", ".join(sorted({str(part["seed"]) for part in results.values()}))
-    return [f"Seed {seeds}, {seconds / 60:.0f} minutes in all; {listed}."]
+    return [f"Seeds {seeds}, {seconds / 60:.0f} minutes in all; {listed}."]
 
 
 def tables(results: dict[str, Any]) -> str:
