@@ -24,7 +24,7 @@ CEILINGS = {
     "vague names in src": 2,
     "tuple assignments in src": 38,
     "imports of private names in src": 0,
-    "statements in other Python": 18_325,
+    "statements in other Python": 18_358,
     "public members of Evaluation": 30,
     "options of eval": 25,
 }

@@ -15,7 +15,7 @@ from typing import Any
 import robustcmp as rc
 from robustcmp.frameworks import get_framework
 from robustcmp.networks.architecture import Architecture, get_architecture
-from robustcmp.networks.weights import WeightsFile, read_weights, write_weights
+from robustcmp.networks.weights import read_weights, write_weights
 from robustcmp.sources.from_zoo import FromZoo, make_model
 from robustcmp.sources.recipes import load_recipe
 from robustcmp.sources.training import train
@@ -24,39 +24,40 @@ HERE = Path(__file__).parent
 TRAINED = HERE.parents[1] / "build" / "initial-weights"
 RUN = HERE / "reference" / "lenet5-mnist-initial-weights"
 SEEDS = range(10, 18)
-MODEL, DATASET, NAME = "lenet5", "mnist", "torch from jax"
-TORCH = get_framework("torch")
+MODEL, DATASET = "lenet5", "mnist"
 JAX = get_framework("jax")
 
 
 class FromJAX:
-    """PyTorch, whose networks begin with the weights that JAX's have for the same seed."""
+    """A framework whose networks begin with the weights that JAX's have for the same seed."""
 
-    differences = TORCH.differences | {"initialisation": f"JAX's: {JAX.differences['initialisation']}"}
+    def __init__(self, name: str):
+        self.own = get_framework(name)
+        self.differences = self.own.differences | {"initialisation": f"JAX's: {JAX.differences['initialisation']}"}
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(TORCH, name)
+        return getattr(self.own, name)
 
     def build(self, architecture: Architecture, seed: int, device: Any) -> Any:
-        network = TORCH.build(architecture, seed, device)
+        network = self.own.build(architecture, seed, device)
         initial = JAX.get_weights(JAX.build(architecture, seed, "cpu"), architecture)
-        TORCH.set_weights(network, architecture, initial)
+        self.own.set_weights(network, architecture, initial)
         return network
 
 
-def weights(seed: int) -> WeightsFile:
-    """Return a training of PyTorch from JAX's initial weights, which is made if it is missing."""
-    path = TRAINED / f"{MODEL}-{DATASET}-{NAME.replace(' ', '-')}-{seed}.h5"
+def load_from_jax(name: str, dataset: str, seed: int) -> rc.Model:
+    """Return a framework's training of LeNet-5 from JAX's initial weights, which is made if it is missing."""
+    path = TRAINED / f"{MODEL}-{dataset}-{name}-from-jax-{seed}.h5"
     if not path.exists():
         TRAINED.mkdir(parents=True, exist_ok=True)
         checkpoint = path.with_suffix(".checkpoint.h5")
-        framework: Any = FromJAX()
+        framework: Any = FromJAX(name)
         content = train(
             framework,
             get_architecture(MODEL),
-            load_recipe(MODEL, DATASET),
-            rc.load_dataset(DATASET, "train"),
-            rc.load_dataset(DATASET, "test"),
+            load_recipe(MODEL, dataset),
+            rc.load_dataset(dataset, "train"),
+            rc.load_dataset(dataset, "test"),
             seed=seed,
             device="cpu",
             about={"recipe": "default, from the initial weights of jax"},
@@ -65,12 +66,12 @@ def weights(seed: int) -> WeightsFile:
         write_weights(path, content)
         checkpoint.unlink()
         print(f"{path.stem}: {content.metadata['test_accuracy']:.2%}", flush=True)
-    return read_weights(path)
+    return make_model(FromZoo(MODEL, dataset, name, "default", seed), read_weights(path), "cpu")
 
 
 def main() -> None:
     """Train what is missing, attack and store the run."""
-    models = {NAME: [make_model(FromZoo(MODEL, DATASET, "torch", "default", n), weights(n), "cpu") for n in SEEDS]}
+    models = {"torch from jax": [load_from_jax("torch", DATASET, seed) for seed in SEEDS]}
     for framework in ("torch", "jax"):
         models[framework] = [
             rc.load_model(MODEL, framework=framework, dataset=DATASET, seed=seed, device="cpu") for seed in SEEDS
