@@ -80,7 +80,7 @@ def to_notebook(results: Results) -> str:
         setting=words.describe_setting(results),
         answer=words.answer(results) if compares else "",
         verdicts=words.state(results),
-        together=[*words.all_together(results), *words.spread(results)],
+        together=words.remarks(results),
         deployed=words.answer_deployed(results) if results.has_deployments else "",
         table=tables.rates(results),
     )
@@ -257,8 +257,7 @@ def _answer(results: Results, pictures: Pictures | None) -> list[Block]:
         blocks.append(Block("answer", words.answer(results)))
         if results.verdicts:
             blocks.append(Block("verdicts", words.state(results)))
-        sentences = [*words.all_together(results), *words.spread(results)]
-        blocks += [Block("text", sentence) for sentence in sentences]
+        blocks += [Block("text", sentence) for sentence in words.remarks(results)]
     if results.has_deployments:
         blocks.append(Block("answer", words.answer_deployed(results)))
     blocks.append(Block("table", tables.rates(results)))

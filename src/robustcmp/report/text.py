@@ -64,5 +64,5 @@ def _print_answer(console: Console, results: Results) -> None:
         grid.add_row(statement.attack, statement.word)
     if grid.rows:
         console.print(grid)
-    for sentence in [*words.all_together(results), *words.spread(results)]:
+    for sentence in words.remarks(results):
         console.print(sentence)

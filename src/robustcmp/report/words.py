@@ -1,4 +1,4 @@
-"""Every sentence of a report, from results: terminal, page, notebook, Markdown and LaTeX lay them out."""
+"""The sentences of a run's report, from its results; terminal, page, notebook and Markdown lay them out."""
 
 from __future__ import annotations
 
@@ -255,8 +255,8 @@ def all_together(results: Results) -> list[str]:
     return []
 
 
-def spread(results: Results) -> list[str]:
-    """Say how far trainings of one framework are apart at most, or that there is one training of each."""
+def remarks(results: Results) -> list[str]:
+    """Say what follows the verdicts: of all attacks together, and how far trainings of one framework are apart."""
     if not results.verdicts:
         return []
     if not results.has_several_trainings:
@@ -267,7 +267,7 @@ def spread(results: Results) -> list[str]:
     attack = max(widths, key=lambda name: widths[name])
     width = points(widths[attack])
     sentence = f"Trainings of one {_name_unit(results)} differ by up to {width} points under {attack}."
-    return [sentence] if widths[attack] else []
+    return [*all_together(results), sentence] if widths[attack] else all_together(results)
 
 
 def answers(results: Results) -> list[str]:
@@ -275,7 +275,7 @@ def answers(results: Results) -> list[str]:
     sentences = []
     if results.compares_sources:
         sentences += [answer(results), *(f"{each.attack}: {each.word}." for each in state(results))]
-        sentences += [*all_together(results), *spread(results)]
+        sentences += remarks(results)
     if results.has_deployments:
         sentences.append(answer_deployed(results))
     return sentences
