@@ -79,6 +79,7 @@ class Dask:
                     {
                         "distributed.scheduler.allowed-failures": 1,  # the second worker lost fails a task
                         "distributed.admin.large-graph-warning-threshold": "1TB",  # images go with each task
+                        "scheduler": None,  # clients in two threads leave theirs behind
                     }
                 )
             )
