@@ -18,10 +18,10 @@ from pages import Page
 import robustcmp as rc
 from robustcmp.cli.command import main
 from robustcmp.report import page as page_module
-from robustcmp.report.page import MOST_IMAGES, NO_GALLERY, SECTIONS, png, to_html
+from robustcmp.report.page import MOST_IMAGES, SECTIONS, png, to_html
 from robustcmp.report.plots.gallery import choose_outcomes
 from robustcmp.report.tables import rates, tables
-from robustcmp.report.words import NO_PICTURES, answer, notes, state
+from robustcmp.report.words import NO_GALLERY, NO_PICTURES, answer, notes, state
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 SVG = re.compile(r"<svg.*?</svg>", re.DOTALL)

@@ -213,43 +213,6 @@ def png(image: NDArray[np.float32]) -> str:
 
 # the sections of a run -------------------------------------------------------------------------------------------
 
-LEADS = {
-    "deployments": (
-        "Each deployed network beside the trained model that it was converted from. In the pictures, a dot right of "
-        "zero is easier to fool than its source; the grey band is two points, the margin of equivalence."
-    ),
-    "trainings": (
-        "A dot is one training. The horizontal line is the mean of a model, the vertical line its 95 % interval."
-    ),
-    "curves": (
-        "How the success rate grows with ε, the largest change of a pixel, for images in [0, 1]. Bands are 95 % "
-        "intervals at each ε."
-    ),
-    "distances": (
-        "The share of images that are fooled within a distance, for images in [0, 1]. A curve further to the left is "
-        "easier to fool, if the attack's search has converged."
-    ),
-    "ranks": "R adds up how each model compares with the others under each attack; smaller is more robust.",
-    "variance": (
-        "The standard deviation of a trained model's success rate, in percentage points, by its source. Where the "
-        "training run outweighs the framework, one training of each cannot compare frameworks."
-    ),
-    "transfer": "The share of adversarial images made for one model (row) that also fool another (column).",
-    "conditioning": (
-        "Success rates against the number of models that classify the images correctly. Each further model removes "
-        "images, those near a decision boundary first."
-    ),
-    "checks": "A success rate means nothing if the attack is broken.",
-    "gallery": (
-        "Images that fool at least one model, in every model's first training. A perturbation is stretched to the full "
-        "range; grey is no change."
-    ),
-    "notes": "What the figures depend on, and what the words mean.",
-}
-NO_GALLERY = "The adversarial images were not stored with this run, so there is no gallery."
-NOTHING_FOOLED = "No image that was stored fools a model."
-IN_THE_TABLE = "The figures stand in the tables of this page and in `robustcmp report --format csv`."
-
 
 def _answer(results: Results, pictures: Pictures | None) -> list[Block]:
     blocks = []
@@ -274,7 +237,7 @@ def _draw(
     if pictures is None or not attacks:
         return []
     drawn = [
-        pictures.draw(partial(draw, results, attacks=[attack]), f"{attack}: {title}", IN_THE_TABLE)
+        pictures.draw(partial(draw, results, attacks=[attack]), f"{attack}: {title}", words.IN_THE_TABLE)
         for attack in attacks
     ]
     return [Block("pictures", drawn)]
@@ -316,7 +279,7 @@ def _ranks(results: Results, pictures: Pictures | None) -> list[Block]:
     blocks = [Block("table", indicator), Block("folded", variants)]
     if pictures is None or not plots.indicator.has_ranks(results):
         return blocks
-    picture = pictures.draw(partial(plots.indicator.draw, results), "R and its ranks", IN_THE_TABLE)
+    picture = pictures.draw(partial(plots.indicator.draw, results), "R and its ranks", words.IN_THE_TABLE)
     return [Block("pictures", [picture]), *blocks]
 
 
@@ -341,13 +304,13 @@ def _checks(results: Results, _pictures: Pictures | None) -> list[Block]:
 def _gallery(results: Results, _pictures: Pictures | None) -> list[Block]:
     attacks = attacks_with_images(results)
     if not attacks:
-        return [Block("text", NO_GALLERY)]
+        return [Block("text", words.NO_GALLERY)]
     images = max(2, min(MOST_IMAGES, TILES // (len(attacks) * len(results.models))))
     outcomes = [row for attack in attacks for row in choose_outcomes(results, attack, images)]
     chosen = [row for row in outcomes if any(outcome.is_fooled for outcome in row)]
     rows = [_gallery_row(results, row) for row in chosen]
     if not rows:
-        return [Block("text", NOTHING_FOOLED)]
+        return [Block("text", words.NOTHING_FOOLED)]
     rows.sort(key=lambda row: -sum(tile["outcome"] == "fooled" for tile in row["tiles"]))
     choices = {
         "attack": [attack for attack in attacks if any(row["attack"] == attack for row in rows)],
@@ -414,53 +377,53 @@ def _settings(results: Results, _pictures: Pictures | None) -> list[Block]:
 
 SECTIONS = (
     Section("answer", "The answer", "", _answer),
-    Section("deployments", "Deployed networks", LEADS["deployments"], _deployments),
+    Section("deployments", "Deployed networks", words.LEADS["deployments"], _deployments),
     Section(
         "trainings",
         "Every training",
-        LEADS["trainings"],
+        words.LEADS["trainings"],
         _plot(plots.trainings.draw, "every training", plots.trainings.that_ran),
     ),
-    Section("gallery", "Gallery", LEADS["gallery"], _gallery),
+    Section("gallery", "Gallery", words.LEADS["gallery"], _gallery),
     Section(
         "curves",
         "Success against ε",
-        LEADS["curves"],
+        words.LEADS["curves"],
         _plot(plots.curves.draw, "success against ε", plots.curves.with_grid),
         True,
     ),
     Section(
         "distances",
         "Distances",
-        LEADS["distances"],
+        words.LEADS["distances"],
         _plot(plots.distances.draw, "share of images fooled within a distance", plots.distances.that_vary),
         True,
     ),
-    Section("ranks", "R and its ranks", LEADS["ranks"], _ranks, True),
+    Section("ranks", "R and its ranks", words.LEADS["ranks"], _ranks, True),
     Section(
         "variance",
         "Variance components",
-        LEADS["variance"],
+        words.LEADS["variance"],
         _plot(plots.variance.draw, "the variance components", plots.variance.that_vary, "variance"),
         True,
     ),
     Section(
         "transfer",
         "Transfer",
-        LEADS["transfer"],
+        words.LEADS["transfer"],
         _plot(plots.transfer.draw, "transfer", _choose_transferred, "transfer"),
         True,
     ),
     Section(
         "conditioning",
         "Conditioning",
-        LEADS["conditioning"],
+        words.LEADS["conditioning"],
         _plot(plots.conditioning.draw, "conditioning", _choose_conditioned, "conditioning"),
         True,
     ),
-    Section("checks", "Health checks", LEADS["checks"], _checks, True),
+    Section("checks", "Health checks", words.LEADS["checks"], _checks, True),
     Section("tables", "More tables", "", lambda results, _: _fold(results, "rates", "differences", "attacks"), True),
-    Section("notes", "Notes", LEADS["notes"], lambda results, _: [Block("list", words.notes(results))], True),
+    Section("notes", "Notes", words.LEADS["notes"], lambda results, _: [Block("list", words.notes(results))], True),
     Section("settings", "Settings", "", _settings, True),
     Section("cite", "How to cite", "", lambda results, _: [Block("code", to_bibtex(results).rstrip())], True),
 )

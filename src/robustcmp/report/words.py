@@ -281,6 +281,46 @@ def answers(results: Results) -> list[str]:
     return sentences
 
 
+# on the page -----------------------------------------------------------------------------------------------------
+
+LEADS = {
+    "deployments": (
+        "Each deployed network beside the trained model that it was converted from. In the pictures, a dot right of "
+        "zero is easier to fool than its source; the grey band is two points, the margin of equivalence."
+    ),
+    "trainings": (
+        "A dot is one training. The horizontal line is the mean of a model, the vertical line its 95 % interval."
+    ),
+    "curves": (
+        "How the success rate grows with ε, the largest change of a pixel, for images in [0, 1]. Bands are 95 % "
+        "intervals at each ε."
+    ),
+    "distances": (
+        "The share of images that are fooled within a distance, for images in [0, 1]. A curve further to the left is "
+        "easier to fool, if the attack's search has converged."
+    ),
+    "ranks": "R adds up how each model compares with the others under each attack; smaller is more robust.",
+    "variance": (
+        "The standard deviation of a trained model's success rate, in percentage points, by its source. Where the "
+        "training run outweighs the framework, one training of each cannot compare frameworks."
+    ),
+    "transfer": "The share of adversarial images made for one model (row) that also fool another (column).",
+    "conditioning": (
+        "Success rates against the number of models that classify the images correctly. Each further model removes "
+        "images, those near a decision boundary first."
+    ),
+    "checks": "A success rate means nothing if the attack is broken.",
+    "gallery": (
+        "Images that fool at least one model, in every model's first training. A perturbation is stretched to the full "
+        "range; grey is no change."
+    ),
+    "notes": "What the figures depend on, and what the words mean.",
+}
+NO_GALLERY = "The adversarial images were not stored with this run, so there is no gallery."
+NOTHING_FOOLED = "No image that was stored fools a model."
+IN_THE_TABLE = "The figures stand in the tables of this page and in `robustcmp report --format csv`."
+
+
 # what words mean -------------------------------------------------------------------------------------------------
 
 OF_FRAMEWORKS = {
