@@ -159,7 +159,17 @@ def run(
     threads = cores()
     # What else shapes a Python from outside stays outside.
     command = [str(python), "-E", "-s", str(HERE / "protocol.py"), str(script), *arguments]
-    host = HostProcess(name, command, {"OMP_NUM_THREADS": str(threads), "CUDA_VISIBLE_DEVICES": ""}, **seconds)
+    host = HostProcess(
+        name,
+        command,
+        {
+            "OMP_NUM_THREADS": str(threads),
+            "CUDA_VISIBLE_DEVICES": "",
+            # GNU's threads spin for milliseconds: up to half a query's time, and ten times that on a busy machine.
+            "GOMP_SPINCOUNT": os.environ.get("GOMP_SPINCOUNT", "1000"),
+        },
+        **seconds,
+    )
     host.call("threads", count=threads)
     return host
 
