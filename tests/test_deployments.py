@@ -44,6 +44,7 @@ from robustcmp.runs.question import validate
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 NAMES = deployments.names()
+COMPILED = ("torch-compile", "torch-export-int8")  # by a C++ compiler, for 20 seconds
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 CHANGED = 0.03  # of 500 images, at most, by eight bits
 
@@ -86,7 +87,7 @@ def or_skipped(model: Model, name: str, **options: Any) -> DeployedModel:
         raise
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in COMPILED)) for name in NAMES])
 def test_a_deployed_network_answers_as_its_source(name: str, deployed: Deploy, source: Model, digits: Dataset) -> None:
     model = deployed(name)
     classifier = Classifier(model)
@@ -137,7 +138,8 @@ def test_autoattack_follows_the_source(deployed: Deploy, source: Model, digits: 
     attack = rc.attacks.AutoAttack(epsilon=0.1)
     model = deployed("onnxruntime")
     assert attack.not_applicable(Classifier(model)) == ""
-    ours, theirs = (attack.attack(each, digits.images[:4], digits.labels[:4]) for each in (model, source))
+    ours, theirs = (attack.attack(each, digits.images[:2], digits.labels[:2]) for each in (model, source))
+    np.testing.assert_array_equal(ours.success, [False, True])
     np.testing.assert_array_equal(ours.extras["fooled_by"], theirs.extras["fooled_by"])
 
 

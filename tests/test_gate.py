@@ -282,14 +282,12 @@ def test_images_and_attacks_fit_into_a_time_and_a_rerun_uses_the_same(
 
     assert gate_command.main([*arguments, "--within", "1s"]) == 2
     assert "--within 1 s leaves no time for an image" in " ".join(capsys.readouterr().err.split())
-    assert gate_command.main([*arguments, "--within", "30m"]) == 3
-    assert rc.open_run("run").manifest["about"]["within"]["images"] == 300  # all that the suite wants
     images = choose(arguments, 10_000.0)
     assert 10 < images < 110  # of 300, which would take three hours
     assert choose(arguments, 5_000.0) == images
     functions = [f"{folder}:old", f"{folder}:worse", *of_run]
-    images = choose(functions, 10_000.0)
-    assert choose(functions, 5_000.0) > images  # what functions return may have changed, so it is measured again
+    assert choose(functions, 1.0) == 300  # all that the suite wants
+    assert choose(functions, 10_000.0) < 110  # what functions return may have changed, so it is measured again
 
 
 def test_a_model_that_expects_other_images_has_no_verdict(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
