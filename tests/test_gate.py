@@ -320,7 +320,7 @@ def test_success_after_rounding_to_8_bits_is_beside_success_of_images_from_files
     results = rc.open_run("run").results
     assert results.rounded_rate("worse", "fgsm") == verdict.rounded
     assert "in 8 bits" in to_text(results)
-    page = Path("run/report.html").read_text(encoding="utf-8")
+    page = Path("run/gate.html").read_text(encoding="utf-8")
     assert page.index('id="gate"') < page.index('id="answer"')  # which is that of the comparison, without a margin
     assert "class digit " in page
 

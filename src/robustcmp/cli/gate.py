@@ -109,7 +109,7 @@ def _write(options: Namespace, gate: Gate, results: Results) -> None:
     from ..report import gate as report
     from ..report.words import describe_inputs
 
-    page = results.run.directory / "report.html"
+    page = results.run.directory / "gate.html"
     write_named(page, report.to_html(gate, results))
     if options.junit:
         Path(options.junit).write_text(report.write_junit(gate), encoding="utf-8")
