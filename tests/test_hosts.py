@@ -114,8 +114,7 @@ def test_a_host_is_what_it_is_after_other_frameworks_were_loaded(ready: str, mon
         monkeypatch.setenv(variable, value)
     host = Hosted(ready, partial(environments.start, ready))
     network = host.build(LINEAR, 0, "cpu")
-    function, like = host.place(network, "cpu")
-    assert host.forward(function, like, np.zeros((3, 28, 28, 1), np.float32)).shape == (3, 10)
+    assert network(np.zeros((3, 28, 28, 1), np.float32)).shape == (3, 10)
     host.process().close()
 
 
@@ -322,9 +321,24 @@ def test_what_a_host_prints_without_end_is_not_kept(hosted: Hosted, digits: Data
     network = hosted.build(LINEAR, 0, "cpu")
     for _ in range(3):
         network(digits.images[:2])
-    output = hosted.process()._process.output
-    assert os.fstat(output.fileno()).st_blocks * 512 <= 2**24
+    assert os.fstat(hosted.process()._process.output.fileno()).st_blocks * 512 <= 2**24
     os.kill(hosted.process()._process.pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "spins"),
+    [
+        ("LANG", "C", ["GOMP_SPINCOUNT=1000"]),
+        ("GOMP_SPINCOUNT", "7", ["GOMP_SPINCOUNT=7"]),
+        ("OMP_WAIT_POLICY", "active", []),
+    ],
+)
+def test_threads_wait_as_the_caller_says(
+    name: str, value: str, spins: list[str], hosted: Hosted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, value)
+    seen = Path(f"/proc/{hosted.process()._process.pid}/environ").read_text().split("\0")
+    assert [variable for variable in seen if "SPIN" in variable] == spins
 
 
 @pytest.mark.parametrize("hosted", ["dies once"], indirect=True)

@@ -48,11 +48,7 @@ def run(job: Job, threads: int) -> dict[str, Any]:
     chosen = processors()[:threads]
     start = time.monotonic()
     answers: list[tuple[Any, float]] = []
-    process, connection = start_child(
-        f"{__name__}:measure",
-        # GNU's own number of spins, which hosts lower: here nothing else runs.
-        {"GOMP_SPINCOUNT": "300000"} | os.environ | {"OMP_NUM_THREADS": str(threads)},
-    )
+    process, connection = start_child(f"{__name__}:measure", os.environ | {"OMP_NUM_THREADS": str(threads)})
     try:
         watch = _Watch(process.pid, start, chosen)
         has_ended = threading.Event()  # a wait with a timeout would poll, which costs as much as a look

@@ -159,17 +159,9 @@ def run(
     threads = cores()
     # What else shapes a Python from outside stays outside.
     command = [str(python), "-E", "-s", str(HERE / "protocol.py"), str(script), *arguments]
-    host = HostProcess(
-        name,
-        command,
-        {
-            "OMP_NUM_THREADS": str(threads),
-            "CUDA_VISIBLE_DEVICES": "",
-            # GNU's threads spin for milliseconds: up to half a query's time, and ten times that on a busy machine.
-            "GOMP_SPINCOUNT": os.environ.get("GOMP_SPINCOUNT", "1000"),
-        },
-        **seconds,
-    )
+    # GNU's threads spin for milliseconds: up to half a query's time, and ten times that on a busy machine.
+    waits = {} if {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys() else {"GOMP_SPINCOUNT": "1000"}
+    host = HostProcess(name, command, {"OMP_NUM_THREADS": str(threads), "CUDA_VISIBLE_DEVICES": ""} | waits, **seconds)
     host.call("threads", count=threads)
     return host
 
