@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from pathlib import Path
@@ -246,6 +247,16 @@ def as_at_a_terminal(ignored: int = 0) -> list[str]:
     default = ",".join(signal.Signals(number).name for number in SIGNALS if number != ignored)
     ignore = [f"--ignore-signal={signal.Signals(ignored).name}"] if ignored else []
     return ["env", f"--default-signal={default}", *ignore]
+
+
+def waited_for(condition: Callable[[], object], seconds: float = 120) -> bool:
+    """Whether something comes to hold within some seconds."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.05)
+    return False
 
 
 def left_by_a_dead_writer(path: Path) -> None:

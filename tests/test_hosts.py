@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import pytest
 import quick_hosts
-from conftest import CAPABILITIES, HOSTS, as_at_a_terminal
+from conftest import CAPABILITIES, HOSTS, as_at_a_terminal, waited_for
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
@@ -513,14 +513,12 @@ def test_a_create_that_is_ended_leaves_no_tool_and_the_next_one_removes_its_fold
 
     command = [*as_at_a_terminal(), sys.executable, quick_hosts.__file__, *create]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    for _ in range(600):
-        if is_running():  # a tool is at work
-            break
-        time.sleep(0.05)
+    assert waited_for(is_running)  # a tool is at work
     process.send_signal(number)
     assert "Traceback" not in process.communicate()[1]
     assert process.returncode == 128 + number
-    assert not is_running()
+    assert waited_for(lambda: not is_running())  # what is killed needs a processor to end on
+    assert not list(environments.directory().glob(".tiny~*/bin/pip"))  # which a tool that lives on installs
     assert hosting.main(create) == 0
     assert list_environments() == ["tiny"]
 

@@ -17,7 +17,6 @@ import subprocess
 import sys
 import tarfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -26,7 +25,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import as_at_a_terminal
+from conftest import as_at_a_terminal, waited_for
 from numpy.typing import NDArray
 
 import robustcmp as rc
@@ -329,15 +328,6 @@ def driver(pid: int) -> int:
     """Return the process by which Playwright drives Chromium for a process."""
     [found] = [child for child in children(pid) if b"run-driver" in Path(f"/proc/{child}/cmdline").read_bytes()]
     return found
-
-
-def waited_for(condition: Callable[[], object], seconds: float = 120) -> bool:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.05)
-    return False
 
 
 @needs_browser
