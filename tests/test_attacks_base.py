@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from robustcmp.attacks.base import Perturbed
 from robustcmp.attacks.draws import Draws
 from robustcmp.attacks.suite import Suite
 from robustcmp.data.dataset import Dataset
-from robustcmp.errors import UsageError
+from robustcmp.errors import AttackError, UsageError
 from robustcmp.models.classifier import Classifier
 from robustcmp.records.answers import Check, judge
 from robustcmp.records.attack import AttackTable, Cell, Column, Extra, PositionDraws
@@ -190,6 +190,28 @@ def test_what_is_yielded_and_not_declared_is_an_error(digits_of_two: dict[str, A
     silent = type("Silent", (Grey,), {"extras": {}, "table": None})()
     with pytest.raises(UsageError, match="Silent declares the extras none, and yields shade, path, mean_value"):
         silent.attack(digits_of_two["models"]["a"], digits.images[:3], digits.labels[:3])
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda images: [images * np.nan] * 2, r"Made should yield an image within \(0.0, 1.0\).*from nan to nan"),
+        (lambda images: [images + 0.5] * 2, r"within \(0.0, 1.0\).*to 1.4"),
+        (lambda images: [images[:2]] * 2, r"for each of \(3, 28, 28, 1\), received \(2, 28, 28, 1\)"),
+        (lambda images: [images], "each of 2 repeats, received 1"),
+    ],
+)
+def test_images_that_cannot_be_are_an_error(
+    make: Callable[[Any], list[Any]], message: str, digits_of_two: dict[str, Any], digits: Dataset
+) -> None:
+    def perturb(self: Attack, classifier: Classifier, images: Any, *settings: Any) -> Iterator[Perturbed]:
+        for made in make(images):
+            yield Perturbed(np.ones(len(images), np.bool_), made, np.ones(len(images), np.int64))
+
+    attack = type("Made", (Grey,), {"perturb": perturb, "extras": {}, "table": None})()
+    classifier = Classifier(digits_of_two["models"]["a"])
+    with pytest.raises(AttackError, match=message):
+        list(attack.outcomes(classifier, digits.images[:3], digits.labels[:3], 0, [0, 1]))
 
 
 def test_another_exact_attack_has_positions_of_its_own(digits_of_two: dict[str, Any]) -> None:

@@ -38,6 +38,7 @@ max_epsilon = 0.5
         ),
         ([f"{label:02}" for label in range(11)], [f"{label:02}" for label in range(11)], ""),
         (["7", "8", "9"], ["7", "8", "9"], ""),
+        (["0", "1", "3"], ["0", "1", "3"], "class 2 is the folder 3"),
         (["img1", "img2", "img10"], ["img1", "img10", "img2"], ""),
         (["1", "2", "10", "other"], ["1", "10", "2", "other"], ""),
     ],

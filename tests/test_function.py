@@ -19,6 +19,7 @@ from robustcmp.attacks import FGSM, FunctionAttack
 from robustcmp.cli import eval as eval_command
 from robustcmp.errors import ModelError, UsageError
 from robustcmp.models.classifier import Classifier
+from robustcmp.report.gate import to_markdown, write_junit
 from robustcmp.report.text import to_text
 
 
@@ -235,7 +236,9 @@ def test_one_that_needs_gradients_does_not_run_without() -> None:
         "away": FunctionAttack(away, epsilon=EPSILON),
         "noise": FunctionAttack(of_a_seed, epsilon=None, needs_gradient=False),
     }
-    ev = rc.evaluate({"m": model}, images, labels, suite=suite, n=N, repeats=1, progress=False)
+    ev = rc.evaluate({"m": model, "n": model}, images, labels, suite=suite, n=N, repeats=1, progress=False)
+    assert "away is not compared" in to_markdown(ev.gate())
+    assert 'name="away"><skipped' in write_junit(ev.gate())
     assert "no gradient" in ev.results.reasons("not_applicable")["m"]["away"]
     assert 0 < ev.results.rates()["m"]["noise"] < 1
     with pytest.raises(ModelError, match="no gradient"):

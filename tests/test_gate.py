@@ -22,7 +22,7 @@ from robustcmp.analysis.gate import Gate, _judge_attacks, _ModelPair
 from robustcmp.analysis.statistics.paired_rates import PairedRates, images_to_show, pair_rates
 from robustcmp.cli import gate as gate_command
 from robustcmp.cli import plan as plan_command
-from robustcmp.errors import UsageError
+from robustcmp.errors import ModelError, UsageError
 from robustcmp.report.text import to_text
 from robustcmp.runs.plan import Plan
 
@@ -148,12 +148,20 @@ def test_trainings_are_the_unit_where_there_are_several(paired: bool) -> None:
 
 
 def test_a_stored_run_is_gated() -> None:
-    gate = rc.open_run(RESULTS / "lenet5-mnist-deployed").gate()
+    ev = rc.open_run(RESULTS / "lenet5-mnist-deployed")
+    gate = ev.gate()
     assert gate.outcome == "passed"
     assert {verdict.answer for verdict in gate.attacks} == {"not easier", "uninformative"}
     gradients = {verdict.model: verdict.gradient_of for verdict in gate.attacks if verdict.attack == "fgsm"}
     assert gradients["onnxruntime"] is None
     assert gradients["onnxruntime-int8"] == "torch"
+    for entry in ev.results.manifest["deployments"]:
+        entry["distance"] = 0.5  # as of two trainings
+    assert {v.answer for v in ev.gate().attacks if v.gradient_of} == {"uninformative"}
+    for model in ev.results.manifest["models"][:10]:  # the baseline's
+        model["clean_accuracy"] = 0.1
+    with pytest.raises(ModelError, match=r"no verdict: torch classifies 10.0 % of the images"):
+        ev.gate()
     ev = rc.open_run(RESULTS / "lenet5-mnist-ten-trainings")
     assert ev.gate().outcome == "not shown"
     assert ev.gate(accuracy_margin=1e-6).accuracies[0].answer == "not shown"

@@ -24,7 +24,7 @@ from robustcmp.analysis.verdicts import _few_outcomes, together
 from robustcmp.attacks import Boundary
 from robustcmp.errors import UsageError
 from robustcmp.records.store import Run
-from robustcmp.report.words import all_together
+from robustcmp.report.words import _all_together
 
 RUNS = Path(__file__).parents[1] / "docs" / "results"
 TIMES = 2000
@@ -102,7 +102,7 @@ def test_permutations_alone_do_not_decide(tmp_path: Path) -> None:
     run.write_manifest(manifest)
     selected = ev.dataset.sel(attack=some).variables
     run.write_results({str(name): variable.values for name, variable in selected.items()}, manifest)
-    [sentence] = all_together(rc.open_run(tmp_path).results)
+    [sentence] = _all_together(rc.open_run(tmp_path).results)
     assert sentence == "All attacks together hint at a difference (p = 0.017) that no single one shows."
 
 

@@ -260,6 +260,8 @@ class Evaluation:
         ------
         UsageError
             There is one model, or a margin is no fraction.
+        ModelError
+            The first model is less than half as accurate as the best, or no better than chance.
 
         Examples
         --------

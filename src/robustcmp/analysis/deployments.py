@@ -47,6 +47,11 @@ MEASURED = (
     *("ties", "logits", "distance", "seconds_1000", "time_1000", "seconds_10000", "time_10000", "gate"),
 )
 FEW_DIFFER = 10  # images
+ANOTHER_NETWORK = 0.2
+"""The distance of logits (`describe_deployments`) beyond which a file was not converted from the network beside it.
+
+Conversions to 8 bits gave at most 0.12, other trainings of a design 0.45 and more.
+"""
 SUCCESS = "success rate"
 SOURCE = "source"  # whose gradient FGSM followed
 DEPLOYED_MARGIN = 0.02

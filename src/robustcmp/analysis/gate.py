@@ -11,13 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri, stdtr, stdtrit
 
-from ..errors import UsageError
-from .deployments import answers_alike
+from ..errors import ModelError, UsageError
+from .deployments import ANOTHER_NETWORK, answers_alike
 from .statistics.foundations import ALPHA, NO_VARIANCE, check_fraction
 from .statistics.hypotheses import compare_means, holm
 from .statistics.paired_rates import PairedRates, images_to_show, pair_rates
 from .statistics.power import POWER
 from .twins import match_twins
+from .verdicts import find_poor
 
 if TYPE_CHECKING:
     from .results import Results
@@ -43,14 +44,16 @@ class AttackVerdict(msgspec.Struct, frozen=True):
         The new model and the attack.
     answer : str
         ``"not easier"`` (`high` is below the margin), ``"easier"`` (above the margin after Holm's adjustment over
-        attacks), ``"not shown"``, or ``"uninformative"`` (under 5 % or over 95 % of both models' images are fooled).
+        attacks), ``"not shown"``, or ``"uninformative"`` (under 5 % or over 95 % of both models' images are fooled, or
+        it followed the gradient of another network, which might fool fewer).
     baseline_rate, rate : float
         The success rates on the baseline and on the new model, in [0, 1].
     baseline_rounded, rounded : float, optional
         The same once the images are saved in 8 bits; None unless the clean images came from image files.
     gradient_of : str, optional
-        The model whose gradient the attack followed on the new one, which has none, if the two answer differently: a
-        gradient of its own might fool more images.
+        The model whose gradient the attack followed on one without, if the two answer differently: a gradient of its
+        own might fool more images. Where they are different networks, a new model can thus be shown to be
+        ``"easier"`` alone, and a baseline to be so that the new one is ``"not easier"``.
     low, high : float
         The bounds of `rate` - `baseline_rate`, each at 95 %.
     p_easier : float, optional
@@ -127,6 +130,8 @@ class Gate(msgspec.Struct, frozen=True):
     outcome : str
         ``"passed"`` (clean accuracy holds, every informative attack is *not easier*, and each new model has one),
         ``"easier"``, ``"less accurate"`` or ``"not shown"``.
+    not_run : list of str
+        Attacks of the suite that not every model could run, as one has no gradient.
     """
 
     baseline: str
@@ -135,6 +140,7 @@ class Gate(msgspec.Struct, frozen=True):
     attacks: list[AttackVerdict]
     accuracies: list[AccuracyVerdict]
     outcome: Outcome
+    not_run: list[str] = []
 
 
 class _ModelPair:
@@ -215,27 +221,40 @@ def open_gate(results: Results, margin: float = MARGIN, accuracy_margin: float |
     if len(results.models) < 2:
         raise UsageError(f"expected two models or more, the baseline first; received {len(results.models)}")
     baseline, *others = results.models
+    if baseline in (poor := find_poor(results)):
+        raise ModelError(
+            f"no verdict: {baseline} classifies {100 * poor[baseline]:.1f} % of the images, less than half as "
+            "many as the best model, or no more than chance gives. Check labels, bounds and preprocessing; the classes "
+            "of a folder are its subfolders in the order of their names"
+        )
     attacks: list[AttackVerdict] = []
     for model in others:
         for verdict in _judge_attacks(model, _pairs(results, baseline, model), margin):
             rates = [results.rounded_rate(name, verdict.attack) for name in (baseline, model)]
             if not any(map(math.isnan, rates)):
                 verdict = msgspec.structs.replace(verdict, baseline_rounded=rates[0], rounded=rates[1])
-            gradient_of = _find_gradient_source(results, model, verdict.attack)
-            attacks.append(msgspec.structs.replace(verdict, gradient_of=gradient_of))
+            for name, can_be_shown in ((baseline, "not easier"), (model, "easier")):
+                if entry := _find_borrowed(results, name, verdict.attack):
+                    verdict = msgspec.structs.replace(verdict, gradient_of=str(entry["source"][0]))
+                    if entry.get("distance", 0.0) > ANOTHER_NETWORK and verdict.answer != can_be_shown:
+                        verdict = msgspec.structs.replace(
+                            verdict, answer="uninformative", p_easier=None, images_needed=None
+                        )
+            attacks.append(verdict)
     accuracies = [_judge_accuracy(results, baseline, model, accuracy_margin) for model in others]
     outcome = _decide(attacks, accuracies)
-    return Gate(baseline, margin, accuracy_margin, attacks, accuracies, outcome)
+    not_run = [name for name in results.attacks if not all(results.seeds(model, name) for model in results.models)]
+    return Gate(baseline, margin, accuracy_margin, attacks, accuracies, outcome, not_run)
 
 
-def _find_gradient_source(results: Results, model: str, attack: str) -> str | None:
-    """Return the model whose gradient an attack followed on a deployed one that answers differently."""
+def _find_borrowed(results: Results, model: str, attack: str) -> dict[str, Any] | None:
+    """Return how a deployed model differs from the one whose gradient an attack followed on it; None if it does not."""
     deployed = [entry for entry in results.manifest["models"] if entry["name"] == model]
     if not any(attack in entry.get("source_gradient", ()) for entry in deployed):
         return None
     for entry in results.manifest["deployments"]:
         if entry["model"][0] == model and not answers_alike(entry["logits"], entry["changed"]):
-            return str(entry["source"][0])
+            return dict(entry)
     return None
 
 

@@ -319,3 +319,18 @@ def _smallest_margin(pairs: Pairs) -> float:
     """
     margin = max(max(-test.low, test.high) for test in pairs.values())
     return margin if math.isfinite(margin) else math.nan
+
+
+def find_poor(results: Results) -> dict[str, float]:
+    """Return the accuracy of models that classify less than half as many images as the best, or no more than chance.
+
+    Chance is always to answer with the most frequent class.
+    """
+    accuracies = results.clean_accuracy
+    half = max(accuracies.values()) / 2
+    images = results.manifest["images"]
+    share = images.get("most_frequent")
+    chance = -1.0
+    if share is not None:
+        chance = min(share + 2 * math.sqrt(share * (1 - share) / images["of"]), 1 - 1 / images["of"])
+    return {name: accuracy for name, accuracy in accuracies.items() if accuracy < half or accuracy <= chance}

@@ -15,7 +15,7 @@ from foolbox.attacks.base import MinimizationAttack, get_criterion, raise_if_kwa
 from numpy.typing import NDArray
 
 from ..data.arrays import check_images, check_labels, check_unit_images
-from ..errors import UsageError, check_seed
+from ..errors import AttackError, UsageError, check_seed
 from ..frameworks import DataFormat
 from ..models.classifier import Candidates, Classifier
 from ..models.preflight import in_unit_bounds
@@ -393,7 +393,13 @@ class Attack(MinimizationAttack):
         def attack_part(classifier: Classifier, task: tuple[Sequence[int], slice]) -> list[AttackResult]:
             some, part = task
             x, y = images[part], labels[part]
-            return [self.assess(classifier, x, y, each) for each in self.perturb(classifier, x, y, seed, some)]
+            results = [self.assess(classifier, x, y, each) for each in self.perturb(classifier, x, y, seed, some)]
+            if len(results) != len(some):
+                raise AttackError(
+                    f"{type(self).__name__} should yield what comes out of each of {len(some)} repeats, received "
+                    f"{len(results)}"
+                )
+            return results
 
         # Closed here: an interrupt while it waits for its threads is lost where the garbage collector closes it.
         with closing(classifier.map(attack_part, ((some, part) for some in together for part in parts))) as results:
@@ -407,6 +413,17 @@ class Attack(MinimizationAttack):
             raise UsageError(
                 f"{type(self).__name__} declares the extras {', '.join(self.extras) or 'none'}, and yields "
                 f"{', '.join(perturbed.extras) or 'none'}"
+            )
+        lower, upper = classifier.bounds
+        if (
+            perturbed.images.shape != images.shape
+            or not (
+                (perturbed.images >= lower) & (perturbed.images <= upper)  # nor is it NaN
+            ).all()
+        ):
+            raise AttackError(
+                f"{type(self).__name__} should yield an image within {classifier.bounds} for each of {images.shape}, "
+                f"received {perturbed.images.shape}, from {perturbed.images.min()} to {perturbed.images.max()}"
             )
         classes = np.full(len(images), -1, np.int64)
         classes[perturbed.fooled] = classifier.confirm(perturbed.images[perturbed.fooled])

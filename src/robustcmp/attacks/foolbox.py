@@ -137,11 +137,5 @@ class FoolboxAttack(Attack):
                 'more than labels, call it in a function, robustcmp.attacks.FunctionAttack(function, takes="foolbox")'
             ) from error
         at_each: NDArray[np.bool_] = classifier.array(fooled).reshape(-1, len(images)).T
-        perturbed = classifier.array(clipped[-1])
-        if not np.isfinite(perturbed).all():
-            raise ModelError(
-                f"Foolbox's {self.settings['class']} made images of NaN, as of a gradient that vanishes: change its "
-                "parameters, such as xi, or leave it out"
-            )
         extras = {"epsilon_success": at_each} if self.grid else {}
-        yield Perturbed(at_each[:, -1], perturbed, np.full(len(images), -1, np.int64), extras)
+        yield Perturbed(at_each[:, -1], classifier.array(clipped[-1]), np.full(len(images), -1, np.int64), extras)

@@ -100,7 +100,9 @@ def _find_split(path: Path, split: str) -> Path:
 
 
 def _note_order(names: list[str]) -> Iterator[str]:
-    """Yield a sentence if sorting the names as text gives their classes other numbers."""
+    """Yield a sentence if sorting the names as text gives their classes other numbers, or if numbers are left out."""
+    if names[0] == "0" and names[-1].isdecimal() and int(names[-1]) >= len(names):
+        yield f"class {len(names) - 1} is the folder {names[-1]}, as numbers between are missing: add empty folders"
     as_text = sorted(names)
     differing = [label for label, name in enumerate(as_text) if name != names[label]]
     if differing:

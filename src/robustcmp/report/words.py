@@ -10,6 +10,7 @@ import numpy as np
 import pandas
 
 from ..analysis.deployments import (
+    ANOTHER_NETWORK,
     DEPLOYED_MARGIN,
     FAILED,
     LARGEST_LOGITS,
@@ -25,7 +26,7 @@ from ..analysis.indicator import find_published_rates
 from ..analysis.planning import ESTIMATE, SAME, UPPER_LIMIT
 from ..analysis.results import Results
 from ..analysis.statistics.foundations import ALPHA
-from ..analysis.verdicts import MEDIANS, Verdict, find_within_noise, together
+from ..analysis.verdicts import MEDIANS, Verdict, find_poor, find_within_noise, together
 from ..records.answers import FAIL, NOT_APPLICABLE, NOTED, PASS, Check, Checked
 from .format import distance, number, p_value, percent, percent_2, plural, points, whole
 
@@ -152,26 +153,11 @@ def _easier(verdicts: Sequence[Verdict]) -> str:
 
 def _unsound(results: Results) -> str:
     """Say which trained models are probably not asked as they were trained, "" where none is seen to be."""
-    models = [f"{name} ({percent(rate)})" for name, rate in _find_poor(results).items() if name in results.sources]
+    models = [f"{name} ({percent(rate)})" for name, rate in find_poor(results).items() if name in results.sources]
     if not models:
         return ""
     verb = "has" if len(models) == 1 else "have"
     return f"{', '.join(models)} {verb} less than half the best model's accuracy, or no more than chance gives"
-
-
-def _find_poor(results: Results) -> dict[str, float]:
-    """Return the accuracy of models that classify less than half as many images as the best, or no more than chance.
-
-    Chance is always to answer with the most frequent class.
-    """
-    accuracies = results.clean_accuracy
-    half = max(accuracies.values()) / 2
-    images = results.manifest["images"]
-    share = images.get("most_frequent")
-    chance = -1.0
-    if share is not None:
-        chance = min(share + 2 * math.sqrt(share * (1 - share) / images["of"]), 1 - 1 / images["of"])
-    return {name: accuracy for name, accuracy in accuracies.items() if accuracy < half or accuracy <= chance}
 
 
 def state(results: Results) -> list[Statement]:
@@ -242,7 +228,7 @@ def _details(verdict: Verdict) -> list[str]:
     return details
 
 
-def all_together(results: Results) -> list[str]:
+def _all_together(results: Results) -> list[str]:
     """Say in a sentence where the test of all attacks together disagrees with those of single attacks."""
     summed = together(results)
     if summed is None:
@@ -267,7 +253,7 @@ def remarks(results: Results) -> list[str]:
     attack = max(widths, key=lambda name: widths[name])
     width = points(widths[attack])
     sentence = f"Trainings of one {_name_unit(results)} differ by up to {width} points under {attack}."
-    return [*all_together(results), sentence] if widths[attack] else all_together(results)
+    return [*_all_together(results), sentence] if widths[attack] else _all_together(results)
 
 
 def answers(results: Results) -> list[str]:
@@ -449,7 +435,7 @@ def _model_notes(results: Results) -> list[str]:
     sentences += [
         f"{model} classifies only {percent(accuracy)} of the test set correctly. Check its bounds, preprocessing and "
         "training data before you interpret its rates."
-        for model, accuracy in _find_poor(results).items()
+        for model, accuracy in find_poor(results).items()
         if model not in explained
     ]
     if len(results.labels) == 1:
@@ -701,7 +687,7 @@ def _find_strangers(results: Results) -> dict[str, str]:
         row["deployment"]: f"{row['deployment']} gives {percent(row['changed'])} of the images another class than "
         f"{row['source']} does: {reason[row['deployment'] in own_files]}. Its differences say nothing of deploying."
         for row in results.deployed_networks.to_dict("records")
-        if row["changed"] > MOST_CHANGED
+        if row["changed"] > MOST_CHANGED or (row["deployment"] in own_files and row["distance"] > ANOTHER_NETWORK)
     }
 
 
