@@ -144,7 +144,7 @@ def test_the_task_of_a_worker_that_is_killed_is_done_by_another(
 @pytest.mark.slow
 @pytest.mark.usefixtures("none_left")
 def test_a_task_that_kills_two_workers_has_failed(evaluate: Evaluate) -> None:  # noqa: F811
-    ev = evaluate({"a": made("sound"), "bad": made("kills_its_worker")}, "dask:1")
+    ev = evaluate({"a": made("sound"), "bad": made("kills_its_worker")}, "dask:2")
     assert ev.failed == {"bad": {"pixel": "two workers were lost while they did it."}}
 
 
@@ -296,11 +296,14 @@ def test_two_comparisons_share_a_worker(cluster: Cluster, evaluate: Evaluate, tm
 
 
 @pytest.mark.slow
-def test_what_nobody_can_do_is_an_error_before_work(cluster: Cluster, digits: Dataset, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("hidden", "lack"), [("jax", "plain lacks jax"), ("robustcmp", r"tcp://\S+ lacks robustcmp")])
+def test_what_nobody_can_do_is_an_error_before_work(
+    hidden: str, lack: str, cluster: Cluster, digits: Dataset, tmp_path: Path
+) -> None:
     pytest.importorskip("jax")
-    cluster.start_worker("plain", hidden=["jax"])
+    cluster.start_worker("plain", hidden=[hidden])
     origins = {"jax": FromZoo("lenet1", "digits", "jax"), "torch": FromZoo("lenet1", "digits", "torch")}
-    with pytest.raises(UsageError, match="no worker can attack jax/0: plain lacks jax"):
+    with pytest.raises(UsageError, match=f"no worker can attack jax/0: .*{lack}"):
         rc.evaluate(
             origins,
             digits.images,

@@ -17,8 +17,8 @@ ROOT = Path(__file__).parents[1]
 OTHER = ("tests", "validation", "benchmarks", "tools", "docs")
 CEILINGS = {
     "modules in src": 203,
-    "statements in src": 18_479,
-    "definitions in src": 1_370,
+    "statements in src": 18_483,
+    "definitions in src": 1_368,
     "public definitions in src": 650,
     "participle functions in src": 18,
     "vague names in src": 2,

@@ -5,7 +5,12 @@ The public names. Each is imported when it is first asked for: opening a stored 
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
+
+os.environ.setdefault(
+    "GIT_PYTHON_REFRESH", "quiet"
+)  # GitPython, which Foolbox imports, would fail where there is no git
 
 TYPE_CHECKING = False  # a command handles interrupts after this file: it does not wait for typing
 if TYPE_CHECKING:

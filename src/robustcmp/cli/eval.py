@@ -157,9 +157,8 @@ def _add_machine(parser: Parser) -> None:
         metavar="WHERE",
         help="where attacks run: in this process (in-process); in a process for each framework, so that a crash ends "
         "one attack on one model (isolated); in workers on this machine (dask:4) or of a scheduler of Dask "
-        "(tcp://HOST:8786). --weights are tried there before they are loaded here. auto is isolated if attacks take "
-        "more than about three minutes. Limits of one attack on one model can follow, memory in GiB: "
-        "isolated,seconds=3600,memory=8",
+        "(tcp://HOST:8786). auto is isolated if attacks take over three minutes. Limits of one attack on one "
+        "model can follow, memory in GiB: isolated,seconds=3600,memory=8",
     )
     group.add_argument("--dry-run", action="store_true", help="print what would be done and how long it would take")
 

@@ -36,6 +36,8 @@ def main(given: Sequence[str]) -> None:
     options = _parser().parse_args(given)
     directory = _find_directory(options.run)
     benchmark = BenchmarkStore(directory)
+    if options.sums and not (benchmark.is_there or Run(directory).has_results):
+        raise UsageError(f"--sums is for a finished run: {directory} has no results.h5")
     rows: list[dict[str, Any]]
     if benchmark.is_there:
         rows = [{"file": str(file), "state": "broken", "reason": reason} for file, reason in benchmark.find_broken()]
@@ -49,7 +51,7 @@ def main(given: Sequence[str]) -> None:
     if rows:
         states = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()) if count)
         raise StoreError(f"{directory} is not whole: {states}.")
-    say(f"{directory}: every file is as it was written")
+    say(f"{directory}: every file but the page is as it was written")
 
 
 def _find_directory(name: str) -> Path:

@@ -159,7 +159,7 @@ def pair_arrays(received: Mapping[str, Shape], expected: Mapping[str, Shape], so
     if shapes == expected:
         return {name: names[name] for name in expected}
     if not expected.keys() <= shapes.keys():
-        for described in (_by_layer, _by_shape):
+        for described in (_by_layer, lambda shapes: {shape: name for name, shape in shapes.items()}):
             ours = described(expected)
             theirs = described(received)
             if ours.keys() == theirs.keys() and len(ours) == len(expected) and len(theirs) == len(received):
@@ -184,10 +184,6 @@ def _by_layer(shapes: Mapping[str, Shape]) -> dict[Any, str]:
         layer, _, kind = name.rpartition(".")
         layers[layer].add((kind, shape))
     return {(name.rpartition(".")[2], frozenset(layers[name.rpartition(".")[0]])): name for name in shapes}
-
-
-def _by_shape(shapes: Mapping[str, Shape]) -> dict[Any, str]:
-    return {shape: name for name, shape in shapes.items()}
 
 
 def _unfit(received: Mapping[str, Shape], expected: Mapping[str, Shape], source: str) -> WeightsError:

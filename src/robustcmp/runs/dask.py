@@ -148,7 +148,7 @@ class Dask:
         variables = {name: os.environ[name] for name in THREADS if name in os.environ}
         terms = _Terms(self._limits, variables, cores(), f"robustcmp-{uuid4().hex}")
         client.subscribe_topic(terms.topic, lambda event: count(*event[1]))
-        doing: dict[Any, tuple[Task, Needs, list[str]]] = {}
+        doing: dict[Any, tuple[Task, Needs, str]] = {}
         lost: set[TaskKey] = set()
         workers = self._describe_workers(client, {})
         _refuse_what_nobody_can_do(waiting, workers)
@@ -159,7 +159,8 @@ class Dask:
                     able = [address for address, about in workers.items() if not about.find_lack(needs)]
                     if not able:
                         yield Failed(task, f"no worker is left that has {', '.join(needs.frameworks)}.")
-                    elif sum(where == able for *_, where in doing.values()) < len(able):
+                    elif free := {*able} - {where for *_, where in doing.values()}:
+                        address = min(free)
                         future = client.submit(
                             _do_task,
                             needs.frameworks[0],
@@ -167,21 +168,23 @@ class Dask:
                             pack(plan, task, needs.device),
                             terms,
                             key=f"robustcmp-{uuid4().hex}",
-                            workers=able,
+                            workers=[address],
                             allow_other_workers=False,
                         )
-                        doing[future] = task, needs, able
+                        doing[future] = task, needs, address
                     else:
                         continue
                     waiting.remove((task, needs))
                 with suppress(TimeoutError, CancelledError), client.as_current():
                     wait(list(doing), timeout=1, return_when="FIRST_COMPLETED")
                 for future in list(doing):
-                    task, needs, able = doing[future]
+                    task, needs, address = doing[future]
                     if future.done():
-                        del doing[future]
-                        yield from self._read(future, task)
-                    elif workers.keys().isdisjoint(able):  # Dask would wait for them for ever
+                        with suppress(TimeoutError):  # its worker was lost before it was read
+                            outcomes = [*self._read(future, task)]
+                            del doing[future]
+                            yield from outcomes
+                    elif address not in workers:  # Dask would wait for them for ever
                         del doing[future]
                         future.cancel()
                         if task.key in lost:
@@ -201,7 +204,8 @@ class Dask:
                 addresses = client.nthreads()
                 workers = {address: about for address, about in described.items() if address in addresses}
                 new = [address for address in addresses if address not in described]
-                workers |= client.run(_describe_worker, workers=new, on_error="ignore")
+                for address, answer in client.run(_describe_worker, workers=new, on_error="return").items():
+                    workers[address] = answer if isinstance(answer, _About) else _About(address, str(answer), {}, False)
                 if workers:
                     return workers
                 LOG.warning("waiting for workers of %s", self._name)
@@ -220,7 +224,7 @@ class Dask:
             reason = TWO_LOST if isinstance(error, KilledWorker) else f"{type(error).__name__}: {error}"
             yield Failed(task, reason)
             return
-        worker, finished, end = future.result()
+        worker, finished, end = future.result(CONNECT_SECONDS)
         for each in finished:
             yield each._replace(worker=worker)
         if end.is_refused:
@@ -259,7 +263,7 @@ class _About(NamedTuple):
     Attributes
     ----------
     name, version : str
-        What it is called, and the version of its robustcmp.
+        What it is called, and the version of its robustcmp, or why there is none.
     frameworks : dict of str to list
         What tells the installations of frameworks apart, hosts with an environment among them.
     has_gpu : bool

@@ -24,11 +24,6 @@ def check_values(*arrays: NDArray[Any]) -> None:
         raise UsageError("expected a value for every image and training, received NaN")
 
 
-def _one_training(trainings: Sequence[int]) -> str:
-    """Say why one training of a framework is too few, where it is that."""
-    return f" {ONE_TRAINING}" if 1 in trainings else ""
-
-
 def check_fraction(name: str, value: float, most: float = 1.0) -> None:
     """Raise `UsageError` for a margin or a difference that is not above 0 or, of rates, above 1: 5 for 5 points."""
     if value > most:
@@ -48,7 +43,7 @@ def pool_variance(groups: Sequence[Floats]) -> tuple[float, int]:
         raise UsageError(
             "expected at least two frameworks with at least two trainings each; received "
             f"{', '.join(str(len(group)) for group in groups)} trainings."
-            f"{_one_training([len(group) for group in groups])}"
+            f"{f' {ONE_TRAINING}' if 1 in map(len, groups) else ''}"
         )
     check_values(*groups)
     df = sum(len(group) - 1 for group in groups)
