@@ -201,7 +201,7 @@ class Results:
 
     def repeat_std(self, model: str, attack: str, *, training_seed: int | None = None) -> float:
         """Return the standard deviation of the success rate over repeats, within a training (root mean square)."""
-        if self.attack_records[attack].deterministic:
+        if self.attack_records[attack].deterministic and self.seeds(model, attack):
             return 0.0
         return root_mean_std(self.values(model, attack, training_seed=training_seed).mean(axis=2))
 

@@ -177,7 +177,8 @@ def _of_range(classifier: Classifier, model: Model, values: _Range, axis: int) -
     flipped = preprocessing | {"flip_axis": stated.get("flip_axis")}
     return _Cause(
         f"it is given {name}",
-        f"pass {wrapping} to robustcmp.wrap, or in the command write FILE,mean={means},std={stds}",
+        f"pass {wrapping} to robustcmp.wrap, or in the command write FILE,mean={means},std={stds}; or what "
+        "its own training used",
         lambda images, _: _logits_outside(classifier, model, preprocess(classifier, images, UNIT_BOUNDS, flipped)),
     )
 

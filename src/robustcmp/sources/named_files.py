@@ -279,8 +279,8 @@ def _find_framework(source: str) -> str:
         framework = framework_of(call_function(source))
         if framework is None:
             raise ModelError(
-                f"expected {source} to return a network of torch, tensorflow or jax. Name another framework before it, "
-                f"FRAMEWORK={source}"
+                f"expected {source} to return a network of torch, tensorflow or jax. Return another from "
+                f"robustcmp.wrap_functions, or in eval name its framework before it, FRAMEWORK={source}"
             )
         return framework
     path = Path(source)
