@@ -239,8 +239,8 @@ def test_a_gate_says_whether_a_new_model_may_replace_an_old_one(
     ("arguments", "message"),
     [
         (["a.onnx", "--dataset", "digits"], "expected two models or more, the baseline first; received a.onnx alone"),
-        (["a.onnx", "b.onnx", "--dataset", "digits", "--margin", "0"], "--margin should be points above 0"),
-        (["a.onnx", "b.onnx", "--dataset", "digits", "--margin", "200"], "below 100, received 200"),
+        (["a.onnx", "b.onnx", "--dataset", "digits", "--margin", "0.02"], "--margin should be points above 0.1"),
+        (["a.onnx", "b.onnx", "--dataset", "digits", "--margin", "200"], "below 100, such as 2, received 200"),
         (
             ["a.onnx", "b.onnx", "--dataset", "digits", "--junit", "no/x.xml"],
             "--junit should name a file in a directory",

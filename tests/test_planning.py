@@ -183,7 +183,10 @@ def test_the_command_on_a_published_run(planned: Command) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--pilot", TEN, "--difference", 0], "--difference should be points above 0 and below 100, received 0"),
+        (
+            ["--pilot", TEN, "--difference", 0],
+            "--difference should be points above 0.1 and below 100, such as 2, received 0",
+        ),
         (["--pilot", TEN, "--difference", 100], "received 100"),
         (["--pilot", TEN, "--difference", "nan"], "received nan"),
         (["--pilot", TEN, "--difference", 5, "--power", 0], "power should be above 0"),

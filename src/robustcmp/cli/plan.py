@@ -18,7 +18,7 @@ def _parser() -> Parser:
         "finished run with several trainings. No framework is needed.",
         "  robustcmp plan --pilot runs/lenet5-mnist-guo2019 --difference 5\n"
         "  robustcmp plan --pilot runs/lenet5-mnist-guo2019 --difference 3 --power 0.9 --attack fgsm\n"
-        "  robustcmp plan --pilot runs/old.onnx-and-new.onnx --margin 2",
+        "  robustcmp plan --pilot runs/own-folder-images-gate-weights-old.onnx-new.onnx --margin 2",
     )
     parser.add_argument("--pilot", required=True, metavar="RUN", help="directory of the run")
     aim = parser.add_mutually_exclusive_group(required=True)

@@ -104,7 +104,8 @@ def rates(results: Results, has_intervals: bool = True) -> Table:
     if has_intervals:
         title += f", 95 % intervals over {'trainings' if results.has_several_trainings else 'images'}"
     if has_ranks:
-        title += ". R: smaller is more robust"
+        summed = "" if results.indicator_attacks == results.attacks else f", of {', '.join(results.indicator_attacks)}"
+        title += f". R{summed}: smaller is more robust"
     if len(results.models) > MOST_MODELS:
         title += f". {MOST_MODELS} of {len(results.models)} models"
     return Table(title, columns, rows)
