@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 OTHER = ("tests", "validation", "benchmarks", "tools", "docs")
 CEILINGS = {
     "modules in src": 203,
-    "statements in src": 18_484,
+    "statements in src": 18_485,
     "definitions in src": 1_368,
     "public definitions in src": 650,
     "participle functions in src": 18,

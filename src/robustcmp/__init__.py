@@ -8,9 +8,8 @@ from __future__ import annotations
 import os
 from importlib import import_module
 
-os.environ.setdefault(
-    "GIT_PYTHON_REFRESH", "quiet"
-)  # GitPython, which Foolbox imports, would fail where there is no git
+# GitPython, which Foolbox imports, would fail where there is no git.
+os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
 
 TYPE_CHECKING = False  # a command handles interrupts after this file: it does not wait for typing
 if TYPE_CHECKING:

@@ -415,15 +415,11 @@ class Attack(MinimizationAttack):
                 f"{', '.join(perturbed.extras) or 'none'}"
             )
         lower, upper = classifier.bounds
-        if (
-            perturbed.images.shape != images.shape
-            or not (
-                (perturbed.images >= lower) & (perturbed.images <= upper)  # nor is it NaN
-            ).all()
-        ):
+        made = perturbed.images
+        if made.shape != images.shape or not (lower <= made.min() and made.max() <= upper):  # nor is it NaN
             raise AttackError(
                 f"{type(self).__name__} should yield an image within {classifier.bounds} for each of {images.shape}, "
-                f"received {perturbed.images.shape}, from {perturbed.images.min()} to {perturbed.images.max()}"
+                f"received {made.shape}, from {made.min()} to {made.max()}"
             )
         classes = np.full(len(images), -1, np.int64)
         classes[perturbed.fooled] = classifier.confirm(perturbed.images[perturbed.fooled])

@@ -129,7 +129,7 @@ def _write(options: Namespace, gate: Gate, results: Results) -> None:
 
 def read_points(name: str, value: float) -> float:
     """Return a margin in points as a fraction."""
-    if not 0.1 < value < 100:  # nor a fraction
+    if not 0.1 < value < 100:  # 0.02 is a fraction
         raise UsageError(f"{name} should be points above 0.1 and below 100, such as 2, received {value:g}")
     return value / 100
 

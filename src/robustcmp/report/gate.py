@@ -58,7 +58,7 @@ def _say_outcome(gate: Gate) -> str:
 
 def _explain_attack(verdict: AttackVerdict) -> str:
     """Return why there is no answer under an attack, or not the usual one, "" otherwise."""
-    if verdict.gradient_of:
+    if verdict.gradient_of and verdict.answer != "not shown":
         return (
             f"{verdict.attack} follows the gradient of {verdict.gradient_of} on a model that answers differently: a "
             "gradient of its own might fool more images."
