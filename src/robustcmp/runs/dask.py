@@ -1,8 +1,8 @@
 """Tasks on workers of Dask: on this machine, or of a scheduler that is there.
 
 The head, the process of the comparison, keeps all tasks, has one of them in flight for each worker, and alone writes. A
-worker does each in a process of its own (`robustcmp.runs.child`), so that no model ends a worker. What a worker did
-that is gone, Dask gives to another one.
+worker does each in a process of its own (`robustcmp.runs.child`), so that no model ends a worker. The task of a worker
+that is gone goes to another one.
 """
 
 from __future__ import annotations
